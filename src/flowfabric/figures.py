@@ -112,14 +112,14 @@ class Figures:
         self._show_budgets((await self._engine.call(ListBudgets(limit=_BUDGETS))).items)
         await self._count(gauges)
 
-    # --- as it is now ------------------------------------------------------------------------------
+    # --- as it is now ---------------------------------------------------------------------------
 
     def _show(self, gauges: Gauges) -> None:
         show, lanes = self._registry.counter, gauges.lanes
         show("ff_ready").show({(each.lane_id,): each.ready for each in lanes})
         show("ff_running").show({(each.lane_id,): each.running for each in lanes})
         show("ff_suspended").show({(each.lane_id,): each.suspended for each in lanes})
-        ages = {
+        ages: dict[tuple[str, ...], float] = {
             (each.lane_id,): max(0, gauges.at - each.ready_since) / 1_000
             for each in lanes
             if each.ready_since is not None
@@ -143,7 +143,7 @@ class Figures:
         self._registry.counter("ff_budget_used_ratio").show(ratios, max)
         self._registry.counter("ff_budget_breaches_total").show(breaches)
 
-    # --- what happened -----------------------------------------------------------------------------
+    # --- what happened --------------------------------------------------------------------------
 
     async def _count(self, gauges: Gauges) -> None:
         """What statistics have more than at the last look; the first look only remembers."""

@@ -10,6 +10,6 @@ from flowfabric.model.gauges import Gauges
 class ReadGauges(Request[Gauges], frozen=True, kw_only=True):
     """Ready, running and suspended work by lane, live workers, and what no worker can run.
 
-    It costs a bounded look into indexes, however much has ended, and is asked for beside the store:
-    over HTTP the server shows the same numbers as metrics.
+    It costs a bounded look into indexes, however much has ended. It is asked for beside the
+    store; a server shows the same numbers as metrics.
     """

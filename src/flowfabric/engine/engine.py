@@ -35,8 +35,8 @@ from flowfabric.engine.operations import executions as executions
 from flowfabric.engine.operations import finding as finding
 from flowfabric.engine.operations import flow_reads as flow_reads
 from flowfabric.engine.operations import flows as flows
-from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import gauges as gauges
+from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import groups as groups
 from flowfabric.engine.operations import journal as journal
 from flowfabric.engine.operations import keys as keys

@@ -1,4 +1,4 @@
-"""What an engine measures of itself, where it is asked to: per commit and per read, never per row."""
+"""What an engine measures of itself where it is asked to: by commit and by read."""
 
 from __future__ import annotations
 

@@ -57,136 +57,153 @@ class Metric(NamedTuple):
         return each * self.most
 
 
-_WORK: Final = ("lane", "kind")
-_PROCESS, _STORE = Source.PROCESS, Source.STORE
 _COUNTER, _GAUGE, _HISTOGRAM = Form.COUNTER, Form.GAUGE, Form.HISTOGRAM
+_PROCESS, _STORE = Source.PROCESS, Source.STORE
+
+
+def _metric(
+    form: Form,
+    source: Source,
+    name: str,
+    text: str,
+    labels: str = "",
+    *,
+    most: int = 1,
+    closed: str = "",
+    bounds: tuple[float, ...] = (),
+) -> Metric:
+    """`closed`: labels whose few values are known."""
+    names = tuple(labels.split())
+    is_open = tuple(each for each in names if each not in closed.split())
+    return Metric(name, form, source, text, names, most, is_open, bounds)
+
 
 CATALOGUE: Final = (
     # requests
-    Metric(
-        "ff_http_requests_total",
-        *(_COUNTER, _PROCESS, "Requests that were answered"),
-        *(("route", "method", "status"), 120, ("route", "method")),
+    _metric(
+        *(_COUNTER, _PROCESS, "ff_http_requests_total", "Requests that were answered"),
+        labels="route method status",
+        most=120,
+        closed="status",
     ),
-    Metric(
-        "ff_http_request_seconds",
-        *(_HISTOGRAM, _PROCESS, "Time to answer a request, waits included"),
-        *(("route", "method"), 16, ("route", "method"), REQUEST_S),
+    _metric(
+        *(_HISTOGRAM, _PROCESS, "ff_http_request_seconds", "Time to answer, waits included"),
+        labels="route method",
+        most=16,
+        bounds=REQUEST_S,
     ),
-    Metric("ff_http_in_flight", _GAUGE, _PROCESS, "Requests that are being answered"),
-    Metric("ff_http_waits", _GAUGE, _PROCESS, "Requests that wait for something to happen"),
-    Metric("ff_http_streams", _GAUGE, _PROCESS, "Answers that go on and on"),
+    _metric(_GAUGE, _PROCESS, "ff_http_in_flight", "Requests that are being answered"),
+    _metric(_GAUGE, _PROCESS, "ff_http_waits", "Requests that wait for something to happen"),
+    _metric(_GAUGE, _PROCESS, "ff_http_streams", "Answers that go on and on"),
     # executions, from minute statistics
-    Metric(
-        "ff_executions_total",
-        *(_COUNTER, _STORE, "What happened to executions"),
-        *(("lane", "kind", "event"), 300, _WORK),
+    _metric(
+        *(_COUNTER, _STORE, "ff_executions_total", "What happened to executions"),
+        labels="lane kind event",
+        most=300,
+        closed="event",
     ),
-    Metric(
-        "ff_pickup_seconds",
-        *(_HISTOGRAM, _STORE, "From when work could be claimed until a worker had it"),
-        *(_WORK, 18, _WORK, WORK_S),
+    _metric(
+        *(_HISTOGRAM, _STORE, "ff_pickup_seconds", "From when work was claimable until its lease"),
+        labels="lane kind",
+        most=18,
+        bounds=WORK_S,
     ),
-    Metric(
-        "ff_run_seconds",
-        *(_HISTOGRAM, _STORE, "Running time of attempts that ended"),
-        *(_WORK, 18, _WORK, WORK_S),
+    _metric(
+        *(_HISTOGRAM, _STORE, "ff_run_seconds", "Running time of attempts that ended"),
+        labels="lane kind",
+        most=18,
+        bounds=WORK_S,
     ),
-    Metric(
-        "ff_end_to_end_seconds",
-        *(_HISTOGRAM, _STORE, "From the creation of executions until they ended"),
-        *(_WORK, 18, _WORK, WORK_S),
-    ),
-    Metric("ff_ready", _GAUGE, _STORE, "Executions a worker may claim", ("lane",), 30, ("lane",)),
-    Metric("ff_running", _GAUGE, _STORE, "Executions with a lease", ("lane",), 30, ("lane",)),
-    Metric(
-        "ff_suspended",
-        *(_GAUGE, _STORE, "Executions that wait for signals, times or their children"),
-        *(("lane",), 30, ("lane",)),
-    ),
-    Metric(
-        "ff_oldest_ready_seconds",
-        *(_GAUGE, _STORE, "How long the work has waited for a worker that has waited longest"),
-        *(("lane",), 30, ("lane",)),
+    # what stands where
+    _metric(_GAUGE, _STORE, "ff_ready", "Executions a worker may claim", "lane", most=30),
+    _metric(_GAUGE, _STORE, "ff_running", "Executions with a lease", "lane", most=30),
+    _metric(_GAUGE, _STORE, "ff_suspended", "Executions that are suspended", "lane", most=30),
+    _metric(
+        *(_GAUGE, _STORE, "ff_oldest_ready_seconds", "How long the first of the ready work waits"),
+        labels="lane",
+        most=30,
     ),
     # leases
-    Metric(
-        "ff_lease_renewals_total",
-        *(_COUNTER, _PROCESS, "Renewals of leases"),
-        *(("outcome",), 2),
+    _metric(
+        *(_COUNTER, _PROCESS, "ff_lease_renewals_total", "Renewals of leases: renewed, refused"),
+        labels="outcome",
+        most=2,
+        closed="outcome",
     ),
-    Metric(
-        "ff_leases_lost_total",
-        *(_COUNTER, _STORE, "Leases that ran out or were revoked; their work is run again"),
+    _metric(
+        *(_COUNTER, _STORE, "ff_leases_lost_total", "Leases that ran out or were revoked"),
     ),
-    Metric(
-        "ff_stale_writes_refused_total",
-        *(_COUNTER, _PROCESS, "Writes under a lease that is over, by the refusal's code"),
-        *(("outcome",), 8, ("outcome",)),
+    _metric(
+        *(_COUNTER, _PROCESS, "ff_stale_writes_refused_total", "Writes under a lease that is over"),
+        labels="outcome",
+        most=8,
+        closed="outcome",
     ),
     # limits
-    Metric(
-        "ff_admission_denied_total",
-        *(_COUNTER, _PROCESS, "Starts that a budget or a quota did not admit"),
-        *(("limit",), 60, ("limit",)),
+    _metric(
+        *(_COUNTER, _PROCESS, "ff_admission_denied_total", "Starts that a limit did not admit"),
+        labels="limit",
+        most=60,
     ),
-    Metric(
-        "ff_budget_used_ratio",
-        *(_GAUGE, _STORE, "Used and reserved part of the hard limit, else of the soft one"),
-        *(("limit", "dimension"), 120, ("limit", "dimension")),
+    _metric(
+        *(_GAUGE, _STORE, "ff_budget_used_ratio", "Part of the hard limit, else of the soft one"),
+        labels="limit dimension",
+        most=120,
     ),
-    Metric(
-        "ff_budget_spend_total",
-        *(_COUNTER, _STORE, "What budgets spent"),
-        *(("limit", "dimension"), 120, ("limit", "dimension")),
+    _metric(
+        *(_COUNTER, _STORE, "ff_budget_spend_total", "What budgets spent"),
+        labels="limit dimension",
+        most=120,
     ),
-    Metric(
-        "ff_budget_breaches_total",
-        *(_COUNTER, _STORE, "How often limits were passed"),
-        *(("limit", "level"), 80, ("limit",)),
+    _metric(
+        *(_COUNTER, _STORE, "ff_budget_breaches_total", "How often limits were passed"),
+        labels="limit level",
+        most=80,
+        closed="level",
     ),
     # workers
-    Metric(
-        "ff_unroutable",
-        *(_GAUGE, _STORE, "Executions that need what no live worker offers, by what they need"),
-        *(("capability",), 30, ("capability",)),
+    _metric(
+        *(_GAUGE, _STORE, "ff_unroutable", "Executions that need what no live worker offers"),
+        labels="capability",
+        most=30,
     ),
-    Metric("ff_workers", _GAUGE, _STORE, "Live workers", ("lane",), 30, ("lane",)),
-    Metric(
-        "ff_worker_slots",
-        *(_GAUGE, _PROCESS, "Handlers this worker may run at once, for each lane it serves"),
-        *(("lane",), 30, ("lane",)),
+    _metric(_GAUGE, _STORE, "ff_workers", "Live workers", "lane", most=30),
+    _metric(
+        *(_GAUGE, _PROCESS, "ff_worker_slots", "Handlers this worker may run at once"),
+        labels="lane",
+        most=30,
     ),
-    Metric(
-        "ff_worker_slots_busy",
-        *(_GAUGE, _PROCESS, "Handlers this worker runs"),
-        *(("lane",), 30, ("lane",)),
+    _metric(
+        *(_GAUGE, _PROCESS, "ff_worker_slots_busy", "Handlers this worker runs"),
+        labels="lane",
+        most=30,
     ),
     # the engine
-    Metric(
-        "ff_store_seconds",
-        *(_HISTOGRAM, _PROCESS, "Time of one transaction or one read"),
-        *(("operation",), 3, (), REQUEST_S),
+    _metric(
+        *(_HISTOGRAM, _PROCESS, "ff_store_seconds", "Time of one transaction or read"),
+        labels="operation",
+        most=2,
+        closed="operation",
+        bounds=REQUEST_S,
     ),
-    Metric(
-        "ff_batch_size",
-        *(_HISTOGRAM, _PROCESS, "Commands that shared a commit"),
-        *((), 1, (), COUNTS),
+    _metric(
+        *(_COUNTER, _PROCESS, "ff_store_errors_total", "Transactions and reads that failed"),
+        labels="operation",
+        most=2,
+        closed="operation",
     ),
-    Metric("ff_conflicts_total", _COUNTER, _PROCESS, "Transactions that collided"),
-    Metric(
-        "ff_store_errors_total",
-        *(_COUNTER, _PROCESS, "Transactions and reads that failed"),
-        *(("operation",), 3),
+    _metric(
+        *(_HISTOGRAM, _PROCESS, "ff_batch_size", "Commands that shared a commit"),
+        bounds=COUNTS,
     ),
-    Metric(
-        "ff_pool_wait_seconds",
-        *(_HISTOGRAM, _PROCESS, "Waits for a connection of the pool (PostgreSQL)"),
-        *((), 1, (), REQUEST_S),
+    _metric(_COUNTER, _PROCESS, "ff_conflicts_total", "Transactions that collided"),
+    _metric(
+        *(_HISTOGRAM, _PROCESS, "ff_pool_wait_seconds", "Waits for a connection (PostgreSQL)"),
+        bounds=REQUEST_S,
     ),
     # the background
-    Metric("ff_loop_lag_seconds", _GAUGE, _PROCESS, "Worst delay of the event loop in 10 s"),
-    Metric("ff_due_backlog", _GAUGE, _STORE, "Executions that are due and were not moved yet"),
-    Metric("ff_event_lag_seconds", _GAUGE, _STORE, "How far statistics are behind"),
-    Metric("ff_store_up", _GAUGE, _PROCESS, "Whether the store answered the last look: 1 or 0"),
+    _metric(_GAUGE, _PROCESS, "ff_loop_lag_seconds", "Worst delay of the event loop in 10 s"),
+    _metric(_GAUGE, _STORE, "ff_due_backlog", "Executions that are due and were not moved yet"),
+    _metric(_GAUGE, _STORE, "ff_event_lag_seconds", "How far statistics are behind"),
+    _metric(_GAUGE, _PROCESS, "ff_store_up", "Whether the store answered the last look: 1 or 0"),
 )

@@ -171,9 +171,7 @@ class Registry:
 def _braces(names: Labels, values: Labels) -> str:
     if not names:
         return ""
-    pairs = (
-        f'{name}="{_shown(value)}"' for name, value in zip(names, values, strict=True)
-    )
+    pairs = (f'{name}="{_shown(value)}"' for name, value in zip(names, values, strict=True))
     return f"{{{','.join(pairs)}}}"
 
 

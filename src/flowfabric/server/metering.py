@@ -2,52 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flowfabric.api.backend import EngineBackend
 from flowfabric.figures import Figures
 from flowfabric.metrics.registry import Registry
-
-if TYPE_CHECKING:
-    from flowfabric.server.routes.route import Route
-    from flowfabric.server.service import Service
 
 
 class Metering:
     """The metrics of one server."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, engine: EngineBackend) -> None:
+        self._engine = engine
         self.registry = Registry()
         self._requests = self.registry.counter("ff_http_requests_total")
         self._seconds = self.registry.histogram("ff_http_request_seconds")
-        self._figures = Figures(service.engine, self.registry)
+        self.figures = Figures(engine, self.registry)
 
     async def start(self) -> None:
         """The engine is started: measure it from now on."""
-        self._service.engine.measure(self.registry)
-        await self._figures.start()
+        self._engine.measure(self.registry)
+        await self.figures.start()
 
     async def stop(self) -> None:
         """Read the store no more."""
-        await self._figures.stop()
+        await self.figures.stop()
 
-    async def look(self) -> None:
-        """Read the store now."""
-        await self._figures.look()
-
-    def answered(self, method: str, route: Route | None, status: int, seconds: float) -> None:
-        """One request. Its path counts as the template of its route."""
-        path = "none" if route is None else route.path
-        method = method if route is not None else "other"
+    def answered(self, method: str, path: str | None, status: int, seconds: float) -> None:
+        """One request. `path`: the template of its route, so that no id is a label."""
+        if path is None:
+            method = path = "none"
         self._requests.add((path, method, f"{status // 100}xx"))
-        if route is None or not route.is_health:
-            self._seconds.observe(seconds, (path, method))
+        self._seconds.observe(seconds, (path, method))
 
-    def text(self) -> bytes:
+    def text(self, *, in_flight: int, waits: int, streams: int, lag_s: float) -> bytes:
         """A scrape."""
-        service, show = self._service, self.registry.counter
-        show("ff_http_in_flight").show({(): service.in_flight})
-        show("ff_http_waits").show({(): service.waits})
-        show("ff_http_streams").show({(): service.streams})
-        show("ff_loop_lag_seconds").show({(): service.pulse.lag_s()})
+        show = self.registry.counter
+        show("ff_http_in_flight").show({(): in_flight})
+        show("ff_http_waits").show({(): waits})
+        show("ff_http_streams").show({(): streams})
+        show("ff_loop_lag_seconds").show({(): lag_s})
         return self.registry.text().encode()

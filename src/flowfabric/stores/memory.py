@@ -45,8 +45,8 @@ from flowfabric.stores.indexes import (
     ready_order,
     uuid_of,
 )
-from flowfabric.stores.standing import part_of
 from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogCount, LogQuery, LogTally, Position
+from flowfabric.stores.standing import part_of
 from flowfabric.stores.tables import (
     LANES,
     MEMBERS,
