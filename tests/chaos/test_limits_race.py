@@ -31,6 +31,7 @@ from tests.chaos.processes import Crew, WorkerProcess, crew
 from tests.chaos.test_workers_die import doomed, left
 from tests.chaos.verdict import Dump, check_store
 from tests.property.budget import budget
+from tests.support.spend import check_totals
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -166,10 +167,16 @@ class Books:
         """Usage is what was reported and what the ledgers say; ledgers say what was answered."""
         used = total((row.budget_id, row.dimension, row.used) for row in self._dump[USAGE.name])
         spent = total((row.budget_id, row.dimension, row.spent) for row in self._dump[LEDGER.name])
+        kept = total((row.budget_id, row.dimension, row.kept) for row in self._dump[LEDGER.name])
+        by_owners = Counter[tuple[str, str]]()
         reported = Counter[tuple[str, str]]()
         for intent in self._intents.values():
             if intent.what in ("report", "owner_report") and self.applied(intent):
                 reported.update(entries(intent.budget_id, intent.amounts))
+                if intent.what == "owner_report":
+                    by_owners.update(entries(intent.budget_id, intent.amounts))
+        assert +kept == +by_owners
+        check_totals(self._dump)
         assert +used == +(reported + spent)
         self._check_ledgers()
         for number in self._intents:

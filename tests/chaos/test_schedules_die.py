@@ -1,4 +1,5 @@
-"""kill -9 of the processes that fire schedules: each tick has one row and one run, none is missing.
+"""kill -9 of the processes that fire schedules, and of those that fill in what they missed: each
+tick has one row and one run, none is missing.
 
 Ticks are those that the clock of the store has passed, however long that takes: the schedules go on
 until every keeper that has to die is dead and each schedule has had its ticks.
@@ -29,6 +30,8 @@ from tests.property.budget import budget
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 KEEPER = "tests.chaos.keeper_process"
+FILLER = "tests.chaos.filler_process"
+FILLED = 2_000  # ticks of a backfill: four transactions
 SCHEDULES = budget("FF_SCHEDULES", 10)
 SECONDS = budget("FF_SCHEDULE_SECONDS", 3)  # ticks of each schedule, at least
 KEEPERS = budget("FF_SCHEDULE_KEEPERS", 3)
@@ -131,3 +134,46 @@ def ticked(keepers: Crew, seconds: Seconds, runner: asyncio.Runner, least: int) 
 
     keepers.wait_until(is_enough, f"{least} runs of each schedule")
     return fewest + 1
+
+
+def test_a_backfill_that_is_killed_half_way_is_repeated_and_each_tick_runs_once(
+    url: str, runner: asyncio.Runner
+) -> None:
+    """Two processes fill the same range; one is killed, one after it has filled something. Another
+    one does all of it again."""
+    engine = open_engine(url, config=EngineConfig(loops=False, pool_size=2))
+    runner.run(engine.start())
+    made = runner.run(
+        engine.create_schedule(
+            schedule_id="s",
+            timing=Timing(every_ms=1_000),
+            start=ScheduledStart(execution=NewExecution(execution_kind="work")),
+            policy=SchedulePolicy(overlap=Overlap.ALLOW),
+        )
+    )
+    end = made.schedule.created_at // 1_000 * 1_000
+    words = ("s", str(end - (FILLED - 1) * 1_000), str(end))
+    with crew(url) as fillers:
+        first, second = (fillers.hire("fill", FILLER, *words) for _ in range(2))
+        fillers.wait_until(lambda: first.heard("filled") > 0, "the first part")
+        fillers.kill(first)
+        fillers.kill(second)
+        before = runner.run(engine.store.dump())["ff_schedule_tick"]
+        last = fillers.hire("fill", FILLER, *words)
+        fillers.wait_until(lambda: last.heard("done") > 0, "the whole range")
+        parts = [line[1:] for line in last.said if line[0] == "filled"]
+    found: dict[str, list[Any]] = runner.run(engine.store.dump())
+    problems = runner.run(engine.doctor()).problems
+    runner.run(engine.close())
+    assert 0 < len(before) <= FILLED
+    assert sum(int(started) for started, _ in parts) == FILLED - len(before)
+    assert sum(int(have_run) for _, have_run in parts) >= len(before)
+    ticks = sorted(row.tick for row in found["ff_schedule_tick"])
+    assert ticks == list(range(end - (FILLED - 1) * 1_000, end + 1, 1_000))
+    runs = Counter(each.tags["schedule.tick"] for each in found["executions"])
+    assert (len(runs), set(runs.values())) == (FILLED, {1})
+    assert {row.run_id for row in found["ff_schedule_tick"]} == {
+        each.execution_id for each in found["executions"]
+    }
+    check_store(found)
+    assert problems == ()

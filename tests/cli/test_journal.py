@@ -63,6 +63,34 @@ def test_entries_as_json(desk: Desk) -> None:
     assert (last["state"], last["category"]) == ("reopened", "ConnectionError")
 
 
+def test_entries_that_the_code_does_not_ask_for_any_more_are_marked(desk: Desk) -> None:
+    ff, is_changed = Fabric(desk.url), False
+
+    @ff.task(retries=1, backoff="1ms")
+    async def brief(ctx: Context) -> None:
+        nonlocal is_changed
+        if not is_changed:
+            await ctx.step("fetch", lambda: 1)
+        await ctx.step("charge", lambda: 2)
+        if not is_changed:
+            is_changed = True
+            raise ValueError("the code is changed now")
+
+    async def main() -> str:
+        async with ff, working(ff):
+            run = await ff.submit(brief)
+            await within(run.result())
+            return run.id
+
+    execution_id = asyncio.run(main())
+    assert desk.ff("journal", execution_id, "--json") == 0
+    shown = {each["key"]: each["is_unused"] for each in map(json.loads, desk.out.splitlines())}
+    assert shown == {"fetch": True, "charge": False, "unused": False}
+    assert desk.ff("journal", execution_id) == 0
+    fetched = next(line for line in desk.out.splitlines() if " fetch " in line)
+    assert " unused " in fetched
+
+
 def test_an_execution_without_a_journal(desk: Desk) -> None:
     assert desk.ff("journal", desk.submit()) == 0
     assert "no journal" in desk.out

@@ -336,3 +336,44 @@ def test_mistakes_about_lanes_are_told(
     desk.submit("greet")
     assert desk.ff("lanes", *words) == code
     assert told in desk.err
+
+
+# --- what was spent -------------------------------------------------------------------------------
+
+
+def test_spend_of_one_of_a_flow_and_of_kinds(desk: Desk) -> None:
+    async def work(engine: Engine) -> tuple[str, str]:
+        flow = await engine.create_flow()
+        made = await engine.create_execution(execution_kind="greet", colocate_with=flow.flow_id)
+        await engine.add_execution_to_flow(flow_id=flow.flow_id, execution_id=made.execution_id)
+        await engine.record_spend(
+            budget_id="gpt", execution_id=made.execution_id, deltas={"tokens": 12}
+        )
+        return made.execution_id, flow.flow_id
+
+    execution_id, flow_id = desk.given(work)
+    for wanted in ([execution_id], ["--flow", flow_id]):
+        assert desk.ff("spend", *wanted) == 0
+        assert re.search(r"gpt +tokens +12", desk.out)
+        line = {"budget_id": "gpt", "dimension": "tokens", "spent": 12}
+        assert desk.json("spend", *wanted) == {"spend": [line]}
+    for wanted in ([], ["--kind", "greet"]):
+        assert desk.ff("spend", *wanted) == 0
+        assert re.search(r"greet +gpt +tokens +12", desk.out)
+    assert desk.ff("spend", "--kind", "other") == 0
+    assert "nothing was spent yet" in desk.err
+    assert desk.ff("spend", execution_id, "--kind", "greet") == Exit.USAGE
+    assert desk.ff("spend", "{fp:0}:01890000-0000-7000-8000-000000000001") == Exit.NOT_FOUND
+
+
+def test_lanes_set_weighs_tenants(desk: Desk) -> None:
+    desk.submit()
+    weigh = ["lanes", "set", "gpu", "--tenant-weight"]
+    assert desk.ff(*weigh, "acme=3", "--tenant-weight", "bolt=2") == 0
+    assert "lane gpu: acme 3, bolt 2" in desk.out
+    assert desk.json(*weigh, "bolt=1")["tenant_weights"] == {"acme": 3}
+    assert desk.ff("lanes") == 0
+    assert "acme 3" in desk.out
+    for wrong in ("acme", "acme=x", "=3", "acme=0"):
+        assert desk.ff(*weigh, wrong) == Exit.USAGE
+    assert desk.ff(*weigh, "a=2", "--tenant-weight", "a=3") == Exit.USAGE

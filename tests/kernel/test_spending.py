@@ -20,6 +20,7 @@ from flowfabric.kernel.limit.budget_policy import (
     create_budget,
     reset_budget,
 )
+from flowfabric.kernel.limit.ledger import Account, counted_in, release_budget
 from flowfabric.kernel.limit.reservation import (
     ReleaseHold,
     Reserve,
@@ -35,7 +36,6 @@ from flowfabric.kernel.limit.spending import (
     RecordSpend,
     ReportUsage,
     record_spend,
-    release_budget,
     report_usage,
 )
 from flowfabric.model.budget import (
@@ -51,6 +51,7 @@ from flowfabric.model.budget import (
     Ok,
     Reserved,
     SoftBreach,
+    TotalRow,
 )
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import Record, replace
@@ -78,6 +79,7 @@ class Book:
         )
         self.budget = the(made, Budget)
         self.lines: dict[tuple[str, str], LedgerRow] = {}
+        self.totals: dict[tuple[str, ...], TotalRow] = {}
         self.holds: dict[tuple[str, str], HoldRow] = {}
         self.keys: dict[tuple[str, ...], DedupRow] = {}
         running = leased(NOW, ttl_ms=10**9)
@@ -87,8 +89,11 @@ class Book:
     def at(self) -> Moment:
         return Moment(self.now)
 
-    def ledger(self, owner: str) -> list[LedgerRow]:
-        return [line for (each, _), line in sorted(self.lines.items()) if each == owner]
+    def account(self, owner: str) -> Account:
+        places = counted_in(self.executions.get(owner))
+        lines = [line for (each, _), line in sorted(self.lines.items()) if each == owner]
+        totals = [row for key, row in self.totals.items() if key[:3] in places]
+        return Account(owner, lines, places, totals)
 
     def take(self, decision: Decision[Any]) -> Any:
         """Keep what was decided; its reply."""
@@ -108,6 +113,9 @@ class Book:
             case LedgerRow():
                 table: dict[Any, Any] = self.lines
                 key: tuple[str, ...] = (record.execution_id, record.dimension)
+            case TotalRow():
+                table = self.totals
+                key = (record.scope, record.namespace, record.scope_id, record.dimension)
             case DedupRow():
                 table = self.keys
                 key = key_of(record)
@@ -132,18 +140,18 @@ class Book:
             fence=None if owner is None else fence_of(owner),
         )
         seen = self.keys.get(command.seen_under or ())
-        return self.take(report_usage(owner, self.budget, seen, command, self.at))
+        return self.take(report_usage(owner, self.budget, seen, self.account(by), command, self.at))
 
     def spend(self, owner: str, amounts: Mapping[str, int], key: str | None = None) -> Any:
         command = RecordSpend(
             budget_id="b", execution_id=owner, amounts=amounts, dedup_key=key, dedup_ttl_ms=TTL
         )
         seen = self.keys.get(command.seen_under or ())
-        return self.take(record_spend(self.budget, seen, self.ledger(owner), command, self.at))
+        return self.take(record_spend(self.budget, seen, self.account(owner), command, self.at))
 
     def release(self, owner: str) -> None:
         spends = [row for row in self.keys.values() if key_of(row)[1:3] == (SPEND, owner)]
-        self.take(release_budget(self.budget, self.ledger(owner), spends, self.at))
+        self.take(release_budget(self.budget, self.account(owner), spends, self.at))
 
     def reserve(self, owner: str, name: str, amounts: Mapping[str, int]) -> Any:
         execution = self.executions[owner]
@@ -170,8 +178,8 @@ class Book:
             amounts=amounts,
         )
         hold, seen = self.holds.get((owner, name)), self.keys.get(command.seen_under)
-        ledger = self.ledger(owner)
-        return self.take(settle(execution, self.budget, hold, ledger, seen, command, self.at))
+        account = self.account(owner)
+        return self.take(settle(execution, self.budget, hold, account, seen, command, self.at))
 
     def give_back(self, owner: str, name: str) -> Any:
         execution = self.executions[owner]
@@ -314,7 +322,7 @@ def test_a_breach_from_outside_fails_no_execution() -> None:
     command = ReportUsage(
         budget_id="b", amounts={"a": 2}, dedup_key=None, dedup_ttl_ms=TTL, execution_id="e1"
     )
-    decision = report_usage(book.executions["e1"], book.budget, None, command, book.at)
+    decision = report_usage(book.executions["e1"], book.budget, None, None, command, book.at)
     assert decision.execution is None
     assert book.spend("e1", {"a": 2}) == HardBreach("a", 0, 1)
     assert not book.executions["e1"].is_terminal
@@ -339,7 +347,7 @@ def test_a_worker_that_lost_its_lease_is_told_how_its_call_went() -> None:
             fence=fence_of(running),
         )
         seen = book.keys.get(command.seen_under or ())
-        decision = report_usage(book.executions["e1"], book.budget, seen, command, book.at)
+        decision = report_usage(book.executions["e1"], book.budget, seen, None, command, book.at)
         assert isinstance(decision.reply, answer)
     assert book.settle("e1", "h", {"a": 3}, by=running) == Ok()
     assert isinstance(book.settle("e1", "open", {"a": 1}, by=running), Refused)

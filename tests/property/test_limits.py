@@ -10,6 +10,8 @@ import inspect
 import random
 from collections import Counter
 from contextlib import AsyncExitStack
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +25,15 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.unit.limits import Limits
 from flowfabric.engine.unit.quotas import Gates
 from flowfabric.engine.unit.room import Room
-from flowfabric.kernel.limit.budget import hard_breach, moved
+from flowfabric.ids import partition_of
+from flowfabric.kernel.limit.allowance import free_allowances, granted, used_up
+from flowfabric.kernel.limit.budget import _passed, hard_breach, moved
 from flowfabric.kernel.limit.holdings import gives_back_holdings, gives_back_slot
+from flowfabric.kernel.limit.ledger import entered, release_budget
 from flowfabric.kernel.limit.quota import LOOK_AGAIN_MS, admit, in_order
 from flowfabric.kernel.limit.reservation import settle
-from flowfabric.kernel.limit.spending import release_budget, report_usage
+from flowfabric.kernel.limit.spending import report_usage
+from flowfabric.model.ask import LimitKind
 from flowfabric.model.budget import BudgetRow, EnforcementMode, HardAction, SoftAction
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.results import Created
@@ -55,6 +61,7 @@ from tests.property.seat import Seat
 from tests.support.databases import PostgresServer
 from tests.support.mutants import Mutant, plant
 from tests.support.runner import StepRunner
+from tests.support.spend import Sums, check_totals, sums_of_kinds
 
 Dump = dict[str, list[Any]]
 HISTORIES = budget("FF_PARITY_HISTORIES", 40)
@@ -66,6 +73,7 @@ class Watched(WholeLimitedHistories):
     def __init__(self, runner: StepRunner) -> None:
         self.before: Dump = {}
         self.peaks: dict[tuple[str, str, int], int] = {}
+        self.purged: Sums = Counter()  # what the lines said of executions that are gone
         super().__init__(runner, (Seat("memory://"),))
 
     def dump(self) -> Dump:
@@ -79,7 +87,25 @@ class Watched(WholeLimitedHistories):
         check_nobody_waits_for_nothing(dump, self.seats[0].clock.now_ms())
         check_growth(self.before, dump, self.peaks)
         check_asks(dump)
+        if self.before:
+            gone = {each.execution_id for each in self.before["executions"]}
+            gone -= {each.execution_id for each in dump["executions"]}
+            left = [each for each in self.before[LEDGER.name] if each.execution_id in gone]
+            self.purged += sums_of_kinds({**self.before, LEDGER.name: left})
+        check_totals(dump, self.purged)
         self.before = dump
+
+    @rule(number=pick)
+    def join_flow(self, number: int) -> None:
+        """An execution that may have spent already joins a flow."""
+        execution_id = self.execution(number)
+        flow_id = flow_beside(execution_id)
+        self.do(lambda seat: seat.engine.create_flow(flow_id=flow_id))
+        self.do(
+            lambda seat: seat.engine.add_execution_to_flow(
+                flow_id=flow_id, execution_id=execution_id
+            )
+        )
 
     @rule(name=budget_name, spent=both, key=st.sampled_from(("once", "twice")))
     def report_twice(self, name: str, spent: tuple[int, int], key: str) -> None:
@@ -113,6 +139,30 @@ class Watched(WholeLimitedHistories):
         self.act_at_once(1)
         self.reset_budget("b0")
 
+    @rule(number=pick, wanted=both, spent=both, again=both, is_reset=st.booleans())
+    def be_allowed_once(
+        self,
+        number: int,
+        wanted: tuple[int, int],
+        spent: tuple[int, int],
+        again: tuple[int, int],
+        is_reset: bool,
+    ) -> None:
+        """Somebody asks, may pass the limit once, and tries to do it twice."""
+        self.do(lambda seat: seat.engine.update_budget(budget_id="b0", on_hard_limit="ask"))
+        self.ask(number, "b0", wanted)
+        for dimension in DIMENSIONS:
+            self.answer(number, "b0", dimension, LimitKind.HARD, {"once": True}, is_alone=False)
+        self.do(lambda seat: seat.engine.tick())
+        if is_reset:
+            self.reset_budget("b0")
+            self.report_from_outside("b0", again, None)
+        self.reserve(number, "b0", wanted, "x")
+        self.reserve(number, "b0", again, "y")
+        self.settle(-1, spent)
+        self.settle(-2, spent)
+        self.reserve(number, "b0", again, "z")
+
     def teardown(self) -> None:
         """An hour later nothing runs: nothing is held and every place is free."""
         try:
@@ -123,6 +173,14 @@ class Watched(WholeLimitedHistories):
             assert not [row for row in self.before[ADMISSIONS.name] if row.is_active]
         finally:
             super().teardown()
+
+
+@cache
+def flow_beside(execution_id: str) -> str:
+    """The id of a flow on the partition of an execution; one for all of that partition."""
+    wanted = int(execution_id[4:-38])
+    ids = (f"01890000-0000-7000-8000-{number:012x}" for number in count(1))
+    return next(each for each in ids if partition_of(each) == wanted)
 
 
 # --- what is always true -----------------------------------------------------------------------
@@ -273,18 +331,28 @@ def check_growth(before: Dump, dump: Dump, peaks: dict[tuple[str, str, int], int
 
 SPENDING = (
     "furnish create_bounded create_budget update_budget report report_from_outside "
-    "report_twice spend reset_budget give_back spend_across_a_reset wait_for_a_reset "
+    "report_twice spend reset_budget give_back spend_across_a_reset wait_for_a_reset join_flow "
     "claim complete tick_at_deadline"
 )
 RESERVING = (
     "furnish create_bounded reset_budget reserve settle release_hold report_from_outside give_back "
+    "join_flow report "
     "claim complete fail revoke cancel tick_at_deadline"
 )
 ADMITTING = (
     "furnish create_bounded update_quota claim complete fail cancel revoke grant redeem "
     "take_by_name check_admission release_admission replay tick_at_deadline"
 )
-CORNERS = {"spending": SPENDING, "reserving": RESERVING, "admitting": ADMITTING}
+ASKING = (
+    "furnish create_bounded be_allowed_once ask answer reserve settle release_hold reset_budget "
+    "report_from_outside claim complete fail revoke cancel tick_at_deadline"
+)
+CORNERS = {
+    "spending": SPENDING,
+    "reserving": RESERVING,
+    "admitting": ADMITTING,
+    "asking": ASKING,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -315,6 +383,11 @@ class Method(NamedTuple):
 
 ACROSS_RESETS = "furnish create_bounded spend reset_budget give_back spend_across_a_reset"
 
+ALLOWED = (
+    "furnish create_bounded be_allowed_once ask answer reserve settle reset_budget "
+    "report_from_outside claim"
+)
+
 FAULTS = {
     "a report does not look at the hard limit": Fault(
         SPENDING, (Mutant(hard_breach, "if limit > 0 and", "if limit < 0 and"),)
@@ -324,12 +397,19 @@ FAULTS = {
     ),
     "what was spent before a reset is given back": Fault(
         ACROSS_RESETS,
-        (Mutant(release_budget, "line.generation == budget.row.generation", "True"),),
+        (Mutant(release_budget, "line.generation == row.generation", "True"),),
+    ),
+    "a total does not give back": Fault(
+        ACROSS_RESETS, (Mutant(release_budget, "(after, *kept, *less)", "(after, *kept)"),)
+    ),
+    "what was spent before a flow was joined is lost": Fault(
+        "furnish create_bounded spend join_flow",
+        (Mutant(entered, "amount + old.total if joined else amount", "amount"),),
     ),
     "usage falls below zero": Fault(
         ACROSS_RESETS,
         (
-            Mutant(release_budget, "line.generation == budget.row.generation", "True"),
+            Mutant(release_budget, "line.generation == row.generation", "True"),
             Mutant(moved, "max(0, row.used +", "(row.used +"),
         ),
     ),
@@ -345,6 +425,22 @@ FAULTS = {
     "nobody is set free when a budget has room": Fault(
         "furnish create_bounded report_from_outside reset_budget wait_for_a_reset",
         (Method(Room, "_unblock_budget"),),
+    ),
+    "an allowance is used twice at once": Fault(
+        ALLOWED, (Mutant(free_allowances, "row.amount - used.get(name_of(*key), 0)", "row.amount"),)
+    ),
+    "an allowance is used again and again": Fault(
+        ALLOWED, (Mutant(used_up, "if hold is None or not hold.allowed:", "if True:"),)
+    ),
+    "an allowance outlives its period": Fault(
+        ALLOWED,
+        (Mutant(free_allowances, "row.generation == budget.row.generation and left", "left"),),
+    ),
+    "an allowance covers any amount": Fault(
+        ALLOWED, (Mutant(_passed, "if not allowed or amounts[dimension] - allowed >", "if 0 >"),)
+    ),
+    "what was allowed is not counted": Fault(
+        ALLOWED, (Mutant(granted, "getattr(line, field) + asker.amount", "getattr(line, field)"),)
     ),
     "admission does not look at who runs": Fault(
         ADMITTING,

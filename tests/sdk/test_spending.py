@@ -562,3 +562,34 @@ def test_a_fabric_refuses_a_misspelt_budget_wherever_one_is_named(url: str) -> N
             assert await ff.budgets() == []
 
     asyncio.run(main())
+
+
+def test_a_run_and_a_flow_tell_what_they_spent(url: str) -> None:
+    """In all attempts; of a flow the sum of its members."""
+    ff = Fabric(url)
+
+    @ff.task(retries=1, backoff=0)
+    async def costs(ctx: Context, amount: int) -> int:
+        await ctx.report_usage("gpt", input_tokens=amount)
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+        async with ctx.spend("gpt", tokens=50) as spend:
+            spend.actual(tokens=2)
+        return amount
+
+    async def main() -> None:
+        async with ff, working(ff):
+            await ff.create_budget("gpt")
+            run = await ff.submit(costs, 3)
+            await run.result("60s")
+            assert await run.spend() == {"gpt": {"input_tokens": 6, "tokens": 2}}
+            both = ff.flow("both")
+            both.add(costs, 5)
+            both.add(costs, 7)
+            flow = await both.submit()
+            await flow.result("60s")
+            assert await flow.spend() == {"gpt": {"input_tokens": 24, "tokens": 4}}
+            with pytest.raises(NotFound):
+                await ff.run("{fp:0}:01890000-0000-7000-8000-000000000001").spend()
+
+    asyncio.run(main())

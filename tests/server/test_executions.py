@@ -34,3 +34,19 @@ async def test_a_submit_repeated_with_the_same_idempotency_key_answers_200_dupli
     both = {"execution_kind": "work", "idempotency_key": "k2"}
     refused = await desk.post("/v1/executions", both, headers=key)
     assert (refused.status, refused.json["field"]) == (422, "idempotency_key")
+
+
+@scenario
+async def test_what_was_spent_is_read_by_execution_flow_and_kind(lab: Lab, desk: Desk) -> None:
+    flow = await lab.engine.create_flow()
+    key = await lab.create(colocate_with=flow.flow_id)
+    await lab.engine.add_execution_to_flow(flow_id=flow.flow_id, execution_id=key)
+    await lab.engine.record_spend(budget_id="b", execution_id=key, deltas={"tokens": 5})
+    line = {"budget_id": "b", "dimension": "tokens", "spent": 5}
+    for path in (f"/v1/executions/{key}/spend", f"/v1/flows/{flow.flow_id}/spend"):
+        assert (await desk.get(path)).json["items"] == [line]
+    found = (await desk.get("/v1/spend?execution_kind=work")).json["items"]
+    assert found == [{"namespace": "default", "execution_kind": "work", **line}]
+    assert (await desk.get("/v1/spend?execution_kind=other")).json["items"] == []
+    gone = await desk.get("/v1/flows/01890000-0000-7000-8000-000000000003/spend")
+    assert (gone.status, gone.json["code"]) == (404, "not_found")

@@ -311,11 +311,12 @@ async def test_a_scrape_through_a_proxy_needs_a_token_once_one_exists(lab: Lab) 
         name="reader", scopes=("read",), expires_in_ms=10_000_000
     )
     far = {"x-forwarded-for": "203.0.113.9"}
-    for settings, headers in (
+    asks: tuple[tuple[dict[str, Any], dict[str, str]], ...] = (
         ({}, far),
         ({"metrics_auth": True}, {}),
         ({"behind_proxy": True}, {}),
-    ):
+    )
+    for settings, headers in asks:
         desk = Desk(lab.engine, **settings)
         assert (await desk.get("/metrics", headers=headers)).status == 401
         for token, status in ((made.token, 200), (other.token, 403)):
@@ -334,6 +335,9 @@ def test_every_metric_says_what_it_tells_of() -> None:
 
 def test_the_guide_lists_every_metric_with_its_labels() -> None:
     guide = Path(__file__).parents[2] / "docs" / "guides" / "observability.md"
-    listed = re.findall(r"^\| `(ff_\w+)` \| (\w+) \| (\w+) \| ([^|]*) \|", guide.read_text(), re.M)
-    told = [(name, form, of, tuple(re.findall(r"`(\w+)`", labels))) for name, form, of, labels in listed]
+    row = re.compile(r"^\| `(ff_\w+)` \| (\w+) \| (\w+) \| ([^|]*) \|", re.MULTILINE)
+    told = [
+        (name, form, of, tuple(re.findall(r"`(\w+)`", labels)))
+        for name, form, of, labels in row.findall(guide.read_text("utf-8"))
+    ]
     assert told == [(each.name, each.form, each.source, each.labels) for each in CATALOGUE]

@@ -46,7 +46,7 @@ ORDER = {
         liveness_ttl_ms registered_at
     """,
     "Lane": """
-        lane_id lane_state registered_at changed_at reason weight aging_ms bounds
+        lane_id lane_state registered_at changed_at reason weight aging_ms bounds tenant_weights
     """,
     "BudgetRow": """
         budget_id policy created_at updated_at generation breach_count soft_breach_count
@@ -63,7 +63,10 @@ ORDER = {
         place_id put_off created_at finished_at due_at
     """,
     "LedgerRow": """
-        budget_id execution_id dimension generation spent
+        budget_id execution_id dimension generation spent kept flow_id
+    """,
+    "TotalRow": """
+        scope namespace scope_id budget_id dimension spent
     """,
     "DedupRow": """
         budget_id operation execution_id dedup_key outcome due_at

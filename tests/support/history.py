@@ -30,7 +30,9 @@ async def history(lab: Lab, name: str) -> None:
     here: dict[str, Any] = {"lane_id": name}
     await make_budget(lab, name, {"tokens": 100}, {"tokens": 2}, scope_type="lane", scope_id=name)
     await quota(lab, name, rate=50, cap=4)
-    await engine.configure_lane(lane_id=name, weight=2, quota_policy_id=name)
+    await engine.configure_lane(
+        lane_id=name, weight=2, quota_policy_id=name, tenant_weights={"acme": 3}
+    )
     await engine.register_worker(
         worker_id=name,
         worker_instance_id=name,
@@ -172,5 +174,6 @@ async def flows(lab: Lab, name: str) -> None:
         graph = await submit(lab, nodes, arrows("a>c", "b>c"))
         claimed = await lab.claim(lanes=(name,))
         assert claimed.execution_id in graph.ids.values()
+        await spend(lab, claimed.execution_id, {"tokens": 1}, budget_id=name)
         await lab.engine.complete(claimed.handle, result=b"1")
         await lab.claim(lanes=(name,))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flowfabric import Context, Fabric, Run, SyncContext, WaitTimedOut
+from flowfabric.model.journal import EntryKind
 from flowfabric.testing import (
     ReplayMismatch,
     TestFabric,
@@ -278,3 +279,36 @@ def test_ff_replay_goes_behind_waits_and_opens_no_store(tmp_path: Path) -> None:
         assert done.returncode == code, said + done.stderr
     assert "'note' has other arguments" in said
     assert not store.exists()
+
+
+@ff.task
+async def races(ctx: Context) -> list[Any]:
+    async def slowly(word: str) -> str:
+        await note(word)
+        await ctx.sleep("2d")
+        return word
+
+    first = await ctx.first_of(slowly("lost"), ctx.sleep("1h"))
+    names = []
+    async for name, _ in ctx.as_completed(late=slowly("late"), soon=ctx.sleep("1h")):
+        names.append(name)
+        break
+    await ctx.sleep("1d")
+    return [first[0], names]
+
+
+@pytest.mark.parametrize("at", ["checkpoint", "commit"])
+def test_a_race_has_its_winner_after_a_crash(play: Play, at: Any) -> None:
+    """A step that a loser has recorded is not asked for again, and missed by no replay."""
+
+    async def scenario(fabric: TestFabric) -> None:
+        CALLED.clear()
+        fabric.crash(after="first_of", at=at)
+        made = await fabric.submit(races)
+        await fabric.settle(skip=True)
+        assert await made.result() == [1, ["soon"]]
+        assert CALLED == ["lost", "late"]
+        history = await fabric.history(made)
+        assert {each.kind for each in history.entries} >= {EntryKind.WINNER, EntryKind.STEP}
+
+    play(scenario, ff)

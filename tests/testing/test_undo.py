@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from flowfabric import (
@@ -17,7 +19,7 @@ from flowfabric import (
 )
 from flowfabric.errors import UndosNotRun
 from flowfabric.model.journal import EntryKind
-from flowfabric.testing import TestFabric
+from flowfabric.testing import TestFabric, check, read_history, run, write_history
 from tests.testing.conftest import Play
 
 
@@ -111,6 +113,36 @@ def test_a_failed_saga_is_undone_last_first_and_told(play: Play) -> None:
         assert undos == ["undo:refund", "side/undo:refund", "undo:refund#2"]
 
     play(scenario, shop.ff)
+
+
+def test_histories_of_a_run_its_hook_and_its_undos_are_replayed_from_files(tmp_path: Path) -> None:
+    """What a hook is told is in the file, and so is what an undo was called with: no store is asked
+    when they are replayed."""
+    shop = Shop()
+
+    async def record() -> list[str]:
+        kinds = []
+        async with TestFabric(shop.ff) as fabric:
+            for how in ("fail", "well"):
+                await fabric.submit(shop.order, how)
+                await fabric.settle()
+            page = await fabric._stage_here().front.list_executions(limit=100)
+            for each in page.items:
+                history = await fabric.history(each.execution_id)
+                write_history(history, tmp_path / f"{each.execution_id[-12:]}.history")
+                kinds.append(history.kind)
+        return kinds
+
+    kinds = run(record())
+    assert {"order", "told", "refund"} <= set(kinds)
+    done = list(shop.done)
+    found = [read_history(path) for path in sorted(tmp_path.iterdir())]
+    assert sorted(each.kind for each in found) == sorted(kinds)
+    (hook,) = [each for each in found if each.kind == "told"]
+    assert b'"state":"failed"' in hook.payload
+    for each in found:
+        run(check(shop.ff.tasks[each.kind], each))
+    assert shop.done != done  # handlers without steps run again, as in any replay
 
 
 @pytest.mark.parametrize("how", ["cancel", "expire"])

@@ -8,7 +8,12 @@ from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
 from flowfabric.errors import InvalidCursor, NotFound, ResourceExhausted, Unauthorized
-from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked
+from flowfabric.model.access import (
+    AccessToken,
+    AccessTokenCreated,
+    AccessTokenRevoked,
+    Namespaces,
+)
 from flowfabric.model.suspension import Token
 
 
@@ -51,3 +56,13 @@ class Authenticate(Request[AccessToken], frozen=True, kw_only=True):
     """The token of this text, if it is good; its use is noted now and then."""
 
     token: Token
+
+
+@operation("find_namespaces", Kind.READ, Scope.ADMIN)
+class FindNamespaces(Request[Namespaces], frozen=True, kw_only=True):
+    """Which namespaces things belong to. An id that means nothing has none."""
+
+    execution_ids: Sequence[str] = ()
+    flow_ids: Sequence[str] = ()
+    operation_ids: Sequence[str] = ()
+    group_ids: Sequence[str] = ()

@@ -73,6 +73,10 @@ class EngineBackend(Methods):
     def again(self) -> EngineBackend:
         """The same engine for another event loop, for example in another thread; not started."""
 
+    def is_same_as(self, other: EngineBackend) -> bool:
+        """Whether calls of the other one come to this very engine."""
+        return other is self
+
     def present(self, worker: LocalWorker) -> AbstractContextManager[None]:
         """The worker is at work in this process while the block runs. An engine in the process lets
         it catch up before anything of its is found overdue; an engine elsewhere has no use for it.

@@ -34,9 +34,11 @@ from flowfabric.model.budget import (
     HardAction,
     HardBreach,
     HoldReleased,
+    KindSpent,
     Reserved,
     ScopeType,
     SoftAction,
+    Spent,
     UsageAndLimits,
     UsageOutcome,
 )
@@ -230,3 +232,41 @@ class ReadBudgetUsageAndLimits(Request[UsageAndLimits], frozen=True, kw_only=Tru
     """Limits and usage; empty where nothing is known."""
 
     budget_id: str
+
+
+@operation("list_spend", Kind.READ, Scope.READ, errors=(InvalidCursor,))
+class ListSpend(Request[Page[KindSpent]], frozen=True, kw_only=True):
+    """What all executions of a tenant have spent, by kind, budget and dimension.
+
+    Those that are purged by now are included. `execution_kind`: only this one.
+    """
+
+    namespace: str | None = None
+    execution_kind: str | None = None
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
+
+
+@operation("list_execution_spend", Kind.READ, Scope.READ, errors=(NotFound, InvalidCursor))
+class ListExecutionSpend(Request[Page[Spent]], frozen=True, kw_only=True):
+    """What one execution has spent, by budget and dimension, in all periods of the budgets.
+
+    That is what its workers reported and settled, and what was recorded for it. What is
+    reserved is not spent yet.
+    """
+
+    execution_id: str
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
+
+
+@operation("list_flow_spend", Kind.READ, Scope.READ, errors=(NotFound, InvalidCursor))
+class ListFlowSpend(Request[Page[Spent]], frozen=True, kw_only=True):
+    """What the members of a flow have spent, by budget and dimension.
+
+    A member that had spent before it joined brings that along when it spends again.
+    """
+
+    flow_id: str
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT

@@ -8,10 +8,12 @@ from typing import Any
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.page import Page
-from flowfabric.api.refusals import NEW_WORK
+from flowfabric.api.refusals import BY_HANDLE, NEW_WORK
 from flowfabric.api.words import HeadFailureGiven, OnConflictGiven, PolicyGiven, UniqueWhileGiven
-from flowfabric.errors import InvalidCursor, InvalidTagKey, NotFound, WaitTimeout
+from flowfabric.errors import InvalidCursor, InvalidTagKey, JournalFull, NotFound, WaitTimeout
 from flowfabric.model.attempt import Attempt
+from flowfabric.model.handle import Handle
+from flowfabric.model.journal import NewEntry
 from flowfabric.model.record import Record
 from flowfabric.model.results import (
     AttemptInfo,
@@ -99,12 +101,20 @@ class NewExecution(Request[CreateResult], frozen=True, kw_only=True):
     Kind.WRITE,
     Scope.SUBMIT,
     positional=("requests",),
-    errors=(NotFound, *NEW_WORK),
+    errors=(*BY_HANDLE, *NEW_WORK, JournalFull),
 )
 class CreateExecutions(Request[list[CreateResult]], frozen=True, kw_only=True):
-    """Record thousands in one transaction: all of them or, if one is refused, none."""
+    """Record thousands in one transaction: all of them or, if one is refused, none.
+
+    `handle`: of the execution that submits them, which they are no children of; only its live
+    owner may. `entries`: for its journal, in the same transaction. The value of one of kind
+    `submit` says how many of the requests, in order, it is about; what became of these is
+    recorded. The same entries sent again are answered as the first time, and create nothing.
+    """
 
     requests: Sequence[NewExecution]
+    handle: Handle | None = None
+    entries: Sequence[NewEntry] = ()
 
 
 @operation(

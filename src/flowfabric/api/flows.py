@@ -114,7 +114,7 @@ class NewFlow(Record, frozen=True, kw_only=True):
     "submit_flow",
     Kind.WRITE,
     Scope.SUBMIT,
-    errors=(NotFound, *NEW_WORK, FlowConflict, CycleDetected, SelfReferencingEdge),
+    errors=(*BY_HANDLE, *NEW_WORK, JournalFull, FlowConflict, CycleDetected, SelfReferencingEdge),
 )
 class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=True):
     """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
@@ -124,6 +124,8 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
 
     `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
     cannot cross a wire: only an engine in this process takes one.
+
+    `handle`, `entries`: of the execution that submits it, as for `create_executions`.
 
     >>> await engine.submit_flow(  # doctest: +SKIP
     ...     nodes=[FlowNode(name="a", execution=NewExecution(execution_kind="a")), …],
@@ -144,6 +146,8 @@ class SubmitFlow(Request[FlowSubmitted | FlowDuplicate], frozen=True, kw_only=Tr
     on_success: NewHook | None = None
     on_failure: NewHook | None = None
     on_end: NewHook | None = None
+    handle: Handle | None = None
+    entries: Sequence[NewEntry] = ()
 
 
 # --- one by one ----------------------------------------------------------------------------------

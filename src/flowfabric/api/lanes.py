@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
@@ -50,7 +50,8 @@ class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
     """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
     What is not named stays; an empty list and an empty text take defaults away. Executions
-    that exist keep what they were created with.
+    that exist keep what they were created with. `tenant_weights`: by namespace, the shares of
+    tenants beside the others of the lane; 1 is what all have.
     """
 
     lane_id: str
@@ -58,6 +59,7 @@ class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
     aging_ms: int | None = None
     budget_ids: Sequence[str] | None = None
     quota_policy_id: str | None = None
+    tenant_weights: Mapping[str, int] | None = None
 
 
 @operation("list_lanes", Kind.READ, Scope.READ, errors=(InvalidCursor,))

@@ -10,6 +10,7 @@ from flowfabric import limits
 from flowfabric.api.access import (
     Authenticate,
     CreateAccessToken,
+    FindNamespaces,
     ListAccessTokens,
     RevokeAccessToken,
 )
@@ -31,6 +32,9 @@ from flowfabric.api.budgets import (
     CreateBudget,
     GetBudgetStatus,
     ListBudgets,
+    ListExecutionSpend,
+    ListFlowSpend,
+    ListSpend,
     ReadBudgetUsageAndLimits,
     RecordSpend,
     ReleaseBudget,
@@ -290,7 +294,7 @@ from flowfabric.api.words import (
 )
 from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
 from flowfabric.errors import FlowFabricError
-from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked
+from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked, Namespaces
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
@@ -304,9 +308,11 @@ from flowfabric.model.budget import (
     HardAction,
     HardBreach,
     HoldReleased,
+    KindSpent,
     Reserved,
     ScopeType,
     SoftAction,
+    Spent,
     UsageAndLimits,
     UsageOutcome,
 )
@@ -533,9 +539,21 @@ class Methods(ABC):
             )
         )
 
-    async def create_executions(self, requests: Sequence[NewExecution]) -> list[CreateResult]:
-        """Record thousands in one transaction: all of them or, if one is refused, none."""
-        return await self.call(CreateExecutions(requests=requests))
+    async def create_executions(
+        self,
+        requests: Sequence[NewExecution],
+        *,
+        handle: Handle | None = None,
+        entries: Sequence[NewEntry] = (),
+    ) -> list[CreateResult]:
+        """Record thousands in one transaction: all of them or, if one is refused, none.
+
+        `handle`: of the execution that submits them, which they are no children of; only its live
+        owner may. `entries`: for its journal, in the same transaction. The value of one of kind
+        `submit` says how many of the requests, in order, it is about; what became of these is
+        recorded. The same entries sent again are answered as the first time, and create nothing.
+        """
+        return await self.call(CreateExecutions(requests=requests, handle=handle, entries=entries))
 
     async def create_executions_in(
         self, connection: Any, requests: Sequence[NewExecution]
@@ -1987,6 +2005,8 @@ class Methods(ABC):
         on_success: NewHook | None = None,
         on_failure: NewHook | None = None,
         on_end: NewHook | None = None,
+        handle: Handle | None = None,
+        entries: Sequence[NewEntry] = (),
     ) -> FlowSubmitted | FlowDuplicate:
         """Record a whole graph in one transaction: all of it, or nothing and the culprit is named.
 
@@ -1995,6 +2015,8 @@ class Methods(ABC):
 
         `connection`: in the caller's own open Postgres transaction, as `create_executions_in`. It
         cannot cross a wire: only an engine in this process takes one.
+
+        `handle`, `entries`: of the execution that submits it, as for `create_executions`.
 
         >>> await engine.submit_flow(  # doctest: +SKIP
         ...     nodes=[FlowNode(name="a", execution=NewExecution(execution_kind="a")), …],
@@ -2016,6 +2038,8 @@ class Methods(ABC):
                 on_success=on_success,
                 on_failure=on_failure,
                 on_end=on_end,
+                handle=handle,
+                entries=entries,
             )
         )
 
@@ -2745,6 +2769,45 @@ class Methods(ABC):
         """Limits and usage; empty where nothing is known."""
         return await self.call(ReadBudgetUsageAndLimits(budget_id=budget_id))
 
+    async def list_spend(
+        self,
+        *,
+        namespace: str | None = None,
+        execution_kind: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[KindSpent]:
+        """What all executions of a tenant have spent, by kind, budget and dimension.
+
+        Those that are purged by now are included. `execution_kind`: only this one.
+        """
+        return await self.call(
+            ListSpend(
+                namespace=namespace, execution_kind=execution_kind, cursor=cursor, limit=limit
+            )
+        )
+
+    async def list_execution_spend(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[Spent]:
+        """What one execution has spent, by budget and dimension, in all periods of the budgets.
+
+        That is what its workers reported and settled, and what was recorded for it. What is
+        reserved is not spent yet.
+        """
+        return await self.call(
+            ListExecutionSpend(execution_id=execution_id, cursor=cursor, limit=limit)
+        )
+
+    async def list_flow_spend(
+        self, *, flow_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[Spent]:
+        """What the members of a flow have spent, by budget and dimension.
+
+        A member that had spent before it joined brings that along when it spends again.
+        """
+        return await self.call(ListFlowSpend(flow_id=flow_id, cursor=cursor, limit=limit))
+
     # --- asks -----------------------------------------------------------------------------------
 
     async def ask_budget(
@@ -3017,12 +3080,14 @@ class Methods(ABC):
         aging_ms: int | None = None,
         budget_ids: Sequence[str] | None = None,
         quota_policy_id: str | None = None,
+        tenant_weights: Mapping[str, int] | None = None,
         actor: str | None = None,
     ) -> LaneConfigured:
         """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
         What is not named stays; an empty list and an empty text take defaults away. Executions
-        that exist keep what they were created with.
+        that exist keep what they were created with. `tenant_weights`: by namespace, the shares of
+        tenants beside the others of the lane; 1 is what all have.
         """
         return await self.call(
             ConfigureLane(
@@ -3031,6 +3096,7 @@ class Methods(ABC):
                 aging_ms=aging_ms,
                 budget_ids=budget_ids,
                 quota_policy_id=quota_policy_id,
+                tenant_weights=tenant_weights,
                 actor=actor,
             )
         )
@@ -3185,6 +3251,24 @@ class Methods(ABC):
     async def authenticate(self, *, token: Token) -> AccessToken:
         """The token of this text, if it is good; its use is noted now and then."""
         return await self.call(Authenticate(token=token))
+
+    async def find_namespaces(
+        self,
+        *,
+        execution_ids: Sequence[str] = (),
+        flow_ids: Sequence[str] = (),
+        operation_ids: Sequence[str] = (),
+        group_ids: Sequence[str] = (),
+    ) -> Namespaces:
+        """Which namespaces things belong to. An id that means nothing has none."""
+        return await self.call(
+            FindNamespaces(
+                execution_ids=execution_ids,
+                flow_ids=flow_ids,
+                operation_ids=operation_ids,
+                group_ids=group_ids,
+            )
+        )
 
     # --- events ---------------------------------------------------------------------------------
 

@@ -173,6 +173,14 @@ def limit(text: str) -> tuple[str, int]:
     return name.strip(), number(value)
 
 
+def weight(text: str) -> tuple[str, int]:
+    """`acme=3`."""
+    name, equals, value = text.rpartition("=")
+    if not equals or not name.strip():
+        raise ArgumentTypeError(f"{text!r:.80} is not name=number")
+    return name.strip(), number(value)
+
+
 def raised(text: str) -> tuple[str, tuple[bool, int]]:
     """`tokens=2000`, or `tokens=+500` for so much more."""
     name, equals, value = text.partition("=")

@@ -19,6 +19,8 @@ def with_key(request: Request[R]) -> Request[R]:
     A submit with a unique key has another answer for its twin, and is left as it is.
     """
     keyed: Any = request
+    if getattr(keyed, "handle", None) is not None:
+        return request  # the entries of its journal find it again
     is_submit = (isinstance(keyed, NewExecution) and keyed.unique is None) or (
         isinstance(keyed, SubmitFlow) and keyed.flow_id is None
     )
@@ -37,7 +39,7 @@ def _minted() -> str:
 
 def is_safe_to_repeat(request: Request[Any]) -> bool:
     """Whether the same request twice is the same as once: by its handle, its key or its nature."""
-    if isinstance(request, CreateExecutions):
+    if isinstance(request, CreateExecutions) and request.handle is None:
         return all(is_safe_to_repeat(each) for each in request.requests)
     if getattr(request, "handle", None) is not None:
         return True

@@ -49,6 +49,7 @@ from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import schedules as schedules
 from flowfabric.engine.operations import signals as signals
+from flowfabric.engine.operations import spend as spend
 from flowfabric.engine.operations import statistics as statistics
 from flowfabric.engine.operations import streams as streams
 from flowfabric.engine.operations import timeline as timeline

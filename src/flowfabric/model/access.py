@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -110,6 +111,15 @@ class AccessTokenRevoked(Record, frozen=True):
     id: str
     revoked_at: int
     is_new: bool
+
+
+class Namespaces(Record, frozen=True, kw_only=True):
+    """The namespaces of things by their ids: None is of all, empty is one that cannot be read."""
+
+    executions: Mapping[str, str]
+    flows: Mapping[str, str]
+    operations: Mapping[str, str | None]
+    groups: Mapping[str, str | None]
 
 
 def shown_token(row: AccessTokenRow) -> AccessToken:

@@ -113,12 +113,41 @@ class UsageRow(Record, frozen=True):
 
 
 class LedgerRow(Record, frozen=True):
-    """The usage of one execution in one dimension, kept so that it can be given back."""
+    """The usage of one execution in one dimension: `spent` can be given back, `kept` cannot."""
 
     budget_id: str
     execution_id: str
     dimension: str
     generation: int
+    spent: Amount
+    kept: Amount = 0  # reported by its workers, or spent before a reset of the budget
+    flow_id: str | None = None  # the flow in whose total it is counted
+
+    @property
+    def total(self) -> int:
+        """All that was spent in the life of the execution, as far as a number of the store holds
+        it."""
+        return min(AMOUNT_MAX, self.spent + self.kept)
+
+
+class SpendScope(StrEnum):
+    """Of what a spend total is the sum."""
+
+    FLOW = "flow"
+    KIND = "kind"
+
+
+class TotalRow(Record, frozen=True):
+    """What the executions of a flow, or of a kind, have spent of a budget in one dimension.
+
+    Written under the lock of the budget's row, like its usage. `scope_id`: the flow or the kind.
+    """
+
+    scope: SpendScope
+    namespace: str
+    scope_id: str
+    budget_id: str
+    dimension: str
     spent: Amount
 
 
@@ -270,6 +299,24 @@ class BudgetStatus(Record, frozen=True, kw_only=True):
     updated_at: int
     allowed: Mapping[str, int] = {}  # allowances beyond hard limits, granted in this period
     soft_allowed: Mapping[str, int] = {}
+
+
+class Spent(Record, frozen=True):
+    """What an execution, or the members of a flow, have spent of a budget in one dimension."""
+
+    budget_id: str
+    dimension: str
+    spent: int
+
+
+class KindSpent(Record, frozen=True):
+    """What all executions of a kind have spent of a budget in one dimension."""
+
+    namespace: str
+    execution_kind: str
+    budget_id: str
+    dimension: str
+    spent: int
 
 
 class UsageAndLimits(Record, frozen=True):

@@ -15,9 +15,11 @@ from flowfabric.model.columns import Counter, Instant, Long
 from flowfabric.model.record import Record, from_json, to_json
 from flowfabric.model.suspension import ResumeInfo
 
+UNUSED_KEY: Final = "unused"  # of the entry about entries that no call asked for
 PATCH_PREFIX: Final = "patch:"  # of the key of an entry that a change of the code applies
 # Of the entries; the first one of a journal names it. 2: spawns are entries and have numbers.
-FORMAT: Final = 2
+# 3: so do submits.
+FORMAT: Final = 3
 
 
 class EntryKind(StrEnum):
@@ -33,12 +35,14 @@ class EntryKind(StrEnum):
     WAIT = "wait"  # a wait; how it ended is told by the suspension it refers to
     WAITPOINT = "waitpoint"  # an address that was handed out: the waitpoint it refers to
     SPAWN = "spawn"  # children, by their ids
+    SUBMIT = "submit"  # other executions, or a flow, that were submitted, and what became of that
     UNDO = "undo"  # what is to be done if the execution does not succeed
     UNDONE = "undone"  # the handler had that done: the ids of these calls
     ENDED = "ended"  # how executions ended that were waited for, as far as it may change
     CHAPTER = "chapter"  # the beginning of a chapter: the arguments of its handler
     MESSAGE = "message"  # a message that was received
     REPLY = "reply"  # its answer
+    UNUSED = "unused"  # the keys of entries that the code which ended the run did not ask for
     STATE = "state"  # no row of the journal: what the run publishes with the entries before it
 
 

@@ -48,6 +48,23 @@ def check_amounts(amounts: object, *, field: str = "amounts") -> dict[str, int]:
     return dict(sorted(checked.items()))
 
 
+def check_weights(weights: object, *, field: str) -> dict[str, int] | None:
+    """Names to weights from 1, sorted by name; None where none are given."""
+    if weights is None:
+        return None
+    if not isinstance(weights, Mapping):
+        raise InvalidInput(f"{field}: expected a map of name to weight", field=field)
+    if len(weights) > limits.LANE_WEIGHTS_MAX:
+        raise InvalidInput(f"{field}: more than {limits.LANE_WEIGHTS_MAX} names", field=field)
+    checked = {
+        check_name(name, field=field): check_integer(
+            weight, field=part_of(field, name), least=1, most=limits.LANE_WEIGHT_MAX
+        )
+        for name, weight in weights.items()
+    }
+    return dict(sorted(checked.items()))
+
+
 def amounts_of_lists(
     dimensions: object, deltas: object, *, fields: tuple[str, str]
 ) -> dict[str, int]:

@@ -403,6 +403,7 @@ class LaneSummary(Record, frozen=True):
     weight: int = 1
     aging_ms: int = 0
     bounds: Bounds = UNBOUNDED
+    tenant_weights: Mapping[str, int] = {}
 
 
 class LaneConfigured(Record, frozen=True):
@@ -412,6 +413,7 @@ class LaneConfigured(Record, frozen=True):
     weight: int
     aging_ms: int
     bounds: Bounds
+    tenant_weights: Mapping[str, int] = {}
 
 
 class WorkerFit(Record, frozen=True):

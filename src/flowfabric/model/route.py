@@ -6,6 +6,7 @@ per claim and not once per waiting execution: work that no worker can run is nev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -64,6 +65,8 @@ class Lane(Record, frozen=True):
     weight: int = 1  # its share of a worker that serves several lanes
     aging_ms: int = 0  # this much waiting outweighs one step of priority; 0: priority is strict
     bounds: Bounds = UNBOUNDED  # for executions that name none themselves
+    # the share of a tenant beside the others of the lane; those that are not named have 1
+    tenant_weights: Mapping[str, int] = {}
 
 
 class Catalog(Record, frozen=True):
@@ -94,6 +97,11 @@ class Catalog(Record, frozen=True):
         """The lane's share of a worker that serves several."""
         lane = self.lanes.get(lane_id)
         return lane.weight if lane is not None else 1
+
+    def tenant_weight(self, lane_id: str, namespace: str) -> int:
+        """A tenant's share of the lane beside other tenants."""
+        lane = self.lanes.get(lane_id)
+        return lane.tenant_weights.get(namespace, 1) if lane is not None else 1
 
     def lane_aging_ms(self, lane_id: str) -> int:
         """How work ages on the lane."""

@@ -35,11 +35,13 @@ from flowfabric.sdk.durations import Duration, Moment
 from flowfabric.sdk.errors import EventLoopRunning
 from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.flow.sync import SyncFlow, SyncFlowRun
+from flowfabric.sdk.journal.submits import handler_here
 from flowfabric.sdk.operations import SyncOperations
 from flowfabric.sdk.options import HookTask
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.schedules import SyncSchedules
 from flowfabric.sdk.selecting import ManyChanged, RunFilter
+from flowfabric.sdk.spend import Spend
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 from flowfabric.sdk.waits import Delivered, HasId
 
@@ -51,7 +53,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 # The call to write instead of a blocking one, where its coroutine has another name.
 _INSTEAD: Final = {
-    "Graph.record": "await flow.submit(…)",
+    "Graph._submit": "await flow.submit(…)",
     "_next": "async for … in run.watch()",
     "_next_of_stream": "async for … in run.stream()",
     "_next_of_logs": "async for … in run.logs()",
@@ -68,11 +70,22 @@ class SyncFabric:
     """
 
     def __init__(self, fabric: Fabric) -> None:
+        self.twin = fabric  # on the loop of the worker, where handlers run
         self._fabric = fabric.sibling()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         forks.inherit(self, SyncFabric._after_fork)
+
+    def handler_here(self) -> Any:
+        """The sync handler in whose thread this is, if what it submits is recorded in its journal:
+        it is submitted on the loop of its worker."""
+        handler = handler_here(self.twin.engine_here)
+        return handler if handler is not None and handler.journal.is_blocking else None
+
+    def _own(self, run: Run[R]) -> Run[R]:
+        """A run that was submitted on another loop."""
+        return Run(self._fabric, run.id, run.task, is_new=run.is_new, answer=run.answer)
 
     # As `Fabric.submit`: without options the arguments are checked.
     @overload
@@ -153,6 +166,9 @@ class SyncFabric:
             given = task.chosen.connection
         if given is not None:
             kwargs["connection"] = blocking_driver(given)
+        if given is None and (handler := self.handler_here()) is not None:
+            made: Run[Any] = handler.wait_for(self.twin.submit(task, *args, **kwargs))
+            return SyncRun(self, self._own(made))
         run: Run[Any] = self.wait(self._fabric.submit(task, *args, **kwargs))
         return SyncRun(self, run)
 
@@ -176,6 +192,9 @@ class SyncFabric:
 
         calls = calls_of(task, items)
         given = one_connection(calls, connection)
+        if given is None and (handler := self.handler_here()) is not None:
+            made: list[Run[Any]] = handler.wait_for(self.twin.submit_many(calls))
+            return [SyncRun(self, self._own(run)) for run in made]
         own = None if given is None else blocking_driver(given)
         if own is not None:  # the same connection, adapted to this thread
             calls = [replace(each, options=each.options.but(connection=own)) for each in calls]
@@ -422,7 +441,7 @@ def _refuse_in_a_loop(operation: Coroutine[Any, Any, Any]) -> None:
     operation.close()
     called = str(getattr(operation, "__qualname__", ""))
     holder, _, name = called.rpartition(".")
-    usual = f"await {'run' if holder.endswith('Run') else 'ff'}.{name}(…)"
+    usual = f"await {'run' if holder.endswith('Run') else 'ff'}.{name.lstrip('_')}(…)"
     detail = (
         f"ff.sync would block the event loop that runs here: write {_INSTEAD.get(called, usual)}"
     )
@@ -542,6 +561,10 @@ class SyncRun(Generic[R]):
     def cancel(self, reason: str = "") -> None:
         """Stop it, whatever it is doing."""
         self._sync.wait(self._run.cancel(reason))
+
+    def spend(self) -> Spend:
+        """What it has spent so far: see `Run.spend`."""
+        return self._sync.wait(self._run.spend())
 
     def journal(self) -> tuple[JournalEntry, ...]:
         """What the handler has recorded: see `Run.journal`."""

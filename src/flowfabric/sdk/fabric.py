@@ -195,6 +195,11 @@ class Fabric(
 
     # --- the engine ----------------------------------------------------------------------------
 
+    @property
+    def engine_here(self) -> EngineBackend | None:
+        """The engine, once it has started."""
+        return self._engine
+
     async def start(self) -> EngineBackend:
         """The running engine of this event loop, started on first use."""
         loop = asyncio.get_running_loop()

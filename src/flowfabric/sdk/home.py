@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flowfabric.api.backend import EngineBackend
@@ -33,10 +33,15 @@ class Home(Protocol):
         """A task, or the name of one, with its arguments."""
         ...
 
+    @property
+    def engine_here(self) -> EngineBackend | None:
+        """The engine, once it has started."""
+        ...
+
     async def start(self) -> EngineBackend:
         """The running engine."""
         ...
 
-    async def submit_call(self, call: Call[R]) -> Run[R]:
-        """Submit a prepared call."""
+    def submit_call(self, call: Call[R]) -> Coroutine[Any, Any, Run[R]]:
+        """Submit a prepared call. In a handler it takes its place in the journal at once."""
         ...

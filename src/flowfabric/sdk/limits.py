@@ -201,12 +201,16 @@ class LimitMethods:
         aging: Duration | None = None,
         budgets: Iterable[str] | None = None,
         quota: str | None = None,
+        tenant_weights: Mapping[str, int] | None = None,
     ) -> LaneConfigured:
         """How a lane shares its workers, lets work age, and bounds what is submitted to it.
 
         `weight`: its share beside other lanes of a worker, 1 unless set. `aging`: so much waiting
         outweighs one step of priority; 0 keeps priorities strict. `budgets` and `quota`: the bounds
-        of new work on the lane; an empty list and an empty text remove them.
+        of new work on the lane; an empty list and an empty text remove them. `tenant_weights`: the
+        shares of namespaces beside the others of the lane, 1 unless set.
+
+            await ff.configure_lane("default", tenant_weights={"acme": 3})
         """
         engine = await self.start()
         return await engine.configure_lane(
@@ -215,6 +219,7 @@ class LimitMethods:
             aging_ms=None if aging is None else to_ms(aging, field="aging"),
             budget_ids=None if budgets is None else names_of(budgets, "budgets"),
             quota_policy_id=quota,
+            tenant_weights=tenant_weights,
         )
 
 

@@ -25,6 +25,7 @@ from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import ResultMismatch, RunCancelled, RunError, RunExpired, RunFailed
 from flowfabric.sdk.home import Home
 from flowfabric.sdk.journal.scopes import RUNNING, name_with
+from flowfabric.sdk.spend import Spend, by_budget, spend_of_execution
 from flowfabric.sdk.streaming import frames_of, lines_of
 from flowfabric.sdk.task import Task
 
@@ -292,6 +293,14 @@ class Run(Generic[R]):
         await engine.cancel_execution(
             execution_id=self.id, reason=reason, source="operator_override"
         )
+
+    async def spend(self) -> Spend:
+        """What it has spent so far, by budget and dimension: what its handler reported and settled,
+        in all attempts and whatever was reset since. Reservations are not spent yet.
+
+            (await run.spend())["gpt"]["tokens"]
+        """
+        return by_budget(await spend_of_execution(await self._fabric.start(), self.id))
 
     async def journal(self) -> tuple[JournalEntry, ...]:
         """What the handler has recorded, with the results of its steps; secret ones have none."""

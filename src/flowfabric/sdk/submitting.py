@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, ParamSpec, TypeVar, overload
@@ -15,6 +15,7 @@ from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Moment
 from flowfabric.sdk.home import Home
+from flowfabric.sdk.journal.submits import Submit, Submits, handler_here
 from flowfabric.sdk.options import HookTask, SubmitOptions
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
@@ -123,7 +124,7 @@ class SubmitMethods(Home):
         **kwargs: Any,
     ) -> Run[Any]: ...
 
-    async def submit(  # type: ignore[misc]  # no argument of a task has the name of an option
+    def submit(  # type: ignore[misc]  # no argument of a task has the name of an option
         self,
         task: Task[..., Any] | TaskWithOptions[..., Any] | str,
         /,
@@ -145,7 +146,7 @@ class SubmitMethods(Home):
         on_failure: HookTask | None = None,
         on_end: HookTask | None = None,
         **kwargs: Any,
-    ) -> Run[Any]:
+    ) -> Coroutine[Any, Any, Run[Any]]:
         """Record work durably: a task with its arguments, or the name of one with its payload.
 
         `key` makes a repeated submit answer with the first run. It starts after `delay`, a duration
@@ -155,8 +156,8 @@ class SubmitMethods(Home):
         this run instead of the task's own. `serial` and `unique` are its keys, and `run.answer`
         tells what a taken key led to. `on_success`, `on_failure` (it failed or expired) and
         `on_end` are tasks, or names of tasks, of which a run is created when this one ends, in that
-        transaction; each is told how, as a `RunEnded`. No argument of a task has the name of an
-        option. A wrong argument is refused here, by name.
+        transaction; each is told how, as a `RunEnded`. A wrong argument is refused by name. In a
+        handler it is a journaled call: another run of the handler gets the same run.
 
         ```
         await ff.submit(brief, "solar")                            # as brief.submit("solar")
@@ -182,10 +183,21 @@ class SubmitMethods(Home):
             on_failure=on_failure,
             on_end=on_end,
         )
-        return await self.submit_call(self.call_of(task, options, args, kwargs))
+        return self.submit_call(self.call_of(task, options, args, kwargs))
 
-    async def submit_call(self, call: Call[R]) -> Run[R]:
-        """Submit a prepared call."""
+    def submit_call(self, call: Call[R]) -> Coroutine[Any, Any, Run[R]]:
+        """Submit a prepared call. In a handler it takes its place in the journal at once."""
+        options = call.options
+        if options.connection is None and (handler := handler_here(self.engine_here)) is not None:
+            submits = handler.journal.submits
+            return self._record_one(submits, submits.place([call.request()], key=options.key), call)
+        return self._submit(call)
+
+    async def _record_one(self, submits: Submits, place: Submit, call: Call[R]) -> Run[R]:
+        (answer,) = await submits.answers([place])
+        return self._run(call, answer)
+
+    async def _submit(self, call: Call[R]) -> Run[R]:
         connection = call.options.connection
         engine = await self.start()
         request = call.request()
@@ -204,19 +216,19 @@ class SubmitMethods(Home):
         self, task: Iterable[Call[R]], /, *, connection: Any = None
     ) -> list[Run[R]]: ...
 
-    async def submit_many(
+    def submit_many(
         self,
         task: Task[..., Any] | Iterable[Call[Any]],
         items: Iterable[Any] = (),
         /,
         *,
         connection: Any = None,
-    ) -> list[Run[Any]]:
+    ) -> Coroutine[Any, Any, list[Run[Any]]]:
         """Record much work in one transaction (one per ten thousand); runs come in the same order.
 
         An item is a tuple of positional arguments, a single argument that is not a tuple, or a
         `Call`. Everything is checked before anything is recorded. `connection`: all of it in your
-        own transaction, as in `submit`.
+        own transaction, as in `submit`. In a handler it is a journaled call, as `submit` is.
 
         ```
         await ff.submit_many(resize, [("a.png", 100), ("b.png", 200)])
@@ -225,6 +237,22 @@ class SubmitMethods(Home):
         """
         calls = calls_of(task, items)
         connection = one_connection(calls, connection)
+        if connection is None and (handler := handler_here(self.engine_here)) is not None:
+            submits = handler.journal.submits
+            requests = [call.request() for call in calls]
+            most = limits.CREATE_MAX
+            parts = (requests[at : at + most] for at in range(0, len(requests), most))
+            places = [submits.place(part) for part in parts]
+            return self._record_many(submits, places, calls)
+        return self._submit_many(calls, connection)
+
+    async def _record_many(
+        self, submits: Submits, places: Sequence[Submit], calls: Sequence[Call[Any]]
+    ) -> list[Run[Any]]:
+        answers = await submits.answers(places)
+        return [self._run(call, answer) for call, answer in zip(calls, answers, strict=True)]
+
+    async def _submit_many(self, calls: Sequence[Call[Any]], connection: Any) -> list[Run[Any]]:
         engine = await self.start()
         requests = iter([call.request() for call in calls])
         answers: list[CreateResult] = []

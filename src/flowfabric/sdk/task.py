@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, cast
@@ -99,9 +99,9 @@ class Task(Generic[P, R]):
         once, and differ in nothing else."""
         return Call(self.name, b"", NO_OPTIONS, self).own_request()
 
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Record the work durably; a worker runs it."""
-        return await self.fabric.submit_call(self.call(*args, **kwargs))
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Run[R]]:
+        """Record the work durably; a worker runs it. See `Fabric.submit`."""
+        return self.fabric.submit_call(self.call(*args, **kwargs))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The task with its arguments, checked and not yet submitted: see `submit_many`."""
@@ -150,9 +150,9 @@ class TaskWithOptions(Generic[P, R]):
     task: Task[P, R]
     chosen: SubmitOptions
 
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Record the work durably; a worker runs it."""
-        return await self.task.fabric.submit_call(self.call(*args, **kwargs))
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Run[R]]:
+        """Record the work durably; a worker runs it. See `Fabric.submit`."""
+        return self.task.fabric.submit_call(self.call(*args, **kwargs))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The task with its arguments and options, not yet submitted: see `submit_many`."""

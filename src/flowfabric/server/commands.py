@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from flowfabric.api import wire
 from flowfabric.api.operation import OPERATIONS, Kind, Operation, Request, Scope
 from flowfabric.errors import FlowFabricError, InvalidInput, NotRemote
 from flowfabric.model.record import Raw
-from flowfabric.server.access.caller import Caller
+from flowfabric.server.access.border import Passed
 from flowfabric.server.exchange import Answer, Call, Gone
 from flowfabric.server.plain import plain, to_body
 from flowfabric.server.service import Service
@@ -51,38 +52,51 @@ async def performed(
     service: Service, call: Call, requests: Sequence[Request[Any] | FlowFabricError]
 ) -> list[Any]:
     """The reply or the error of each; those that cannot be read have theirs already."""
-    named = call.header(HOME_HEADER)
     answers: list[Any] = [None] * len(requests)
-    asked: list[tuple[int, Request[Any]]] = []
+    asked: list[tuple[int, Passed]] = []
     for index, request in enumerate(requests):
         try:
             if isinstance(request, FlowFabricError):
                 raise request
-            asked.append((index, await _allowed(service, call.caller, request, named)))
+            asked.append((index, await _allowed(service, call, request)))
         except FlowFabricError as error:
             answers[index] = error
-    engine = service.at_home_in(call.caller.home(named) if asked else None)
-    if len(asked) == 1:
-        index, request = asked[0]
-        answers[index] = await _one(service, call, engine.call, request)
-    elif asked:
-        if any(_waits(request) for _, request in asked):
-            raise InvalidInput("items: an operation that waits travels alone", field="items")
-        replies = await engine.call_many([request for _, request in asked])
-        for (index, _), reply in zip(asked, replies, strict=True):
-            answers[index] = reply
+    if len(asked) > 1 and any(_waits(passed.request) for _, passed in asked):
+        raise InvalidInput("items: an operation that waits travels alone", field="items")
+    # Those of one namespace after another share a commit, which is nearly always all of them.
+    for home, several in groupby(asked, key=lambda each: each[1].home):
+        engine, group = service.at_home_in(home), list(several)
+        if len(asked) == 1:
+            replies = [await _one(service, call, engine.call, group[0][1].request)]
+        else:
+            replies = await engine.call_many([passed.request for _, passed in group])
+        for (index, passed), reply in zip(group, replies, strict=True):
+            answers[index] = await _seen(service, passed, reply)
     return answers
 
 
-async def _allowed(
-    service: Service, caller: Caller, request: Request[Any], home: str | None
-) -> Request[Any]:
+async def _allowed(service: Service, call: Call, request: Request[Any]) -> Passed:
     """The request as this caller may ask for it."""
     operation = wire.operation_of(request)
     if operation.is_local:
         raise NotRemote(f"{operation.name} works beside the store only", operation=operation.name)
-    caller.require(operation.scope, *operation.also)
-    return await service.border.passed(caller, operation, request, home)
+    call.caller.require(operation.scope, *operation.also)
+    return await service.border.passed(call.caller, operation, request, named_home(call))
+
+
+async def _seen(service: Service, passed: Passed, reply: Any) -> Any:
+    """A reply or an error as the caller may see it."""
+    try:
+        if isinstance(reply, FlowFabricError):
+            return passed.told(reply)
+        return await service.border.shown(passed, reply)
+    except FlowFabricError as error:
+        return error
+
+
+def named_home(call: Call) -> str | None:
+    """The namespace that a caller names for what names none."""
+    return call.header(HOME_HEADER)
 
 
 def _waits(request: Request[Any]) -> bool:

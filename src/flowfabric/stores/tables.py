@@ -24,6 +24,7 @@ from flowfabric.model.budget import (
     LedgerRow,
     ScopeRow,
     ScopeType,
+    TotalRow,
     UsageRow,
 )
 from flowfabric.model.bulk import OperationRow
@@ -363,6 +364,8 @@ AnyTable = Table[Any]
 BUDGETS: Final = Table("ff_budget_policy", BudgetRow, 1)
 USAGE: Final = Table("ff_budget_usage", UsageRow, 2)
 LEDGER: Final = Table("ff_budget_usage_by_exec", LedgerRow, 3, of_execution=True)
+# The totals of flows and kinds. Those of a flow are deleted with it.
+TOTALS: Final = Table("ff_spend_total", TotalRow, 5)
 DEDUP: Final = Table("ff_budget_usage_dedup", DedupRow, 4)
 HOLDS: Final = Table("ff_budget_hold", HoldRow, 3, of_execution=True, absent={"allowed": {}})
 SCOPES: Final = Table("ff_budget_scope", ScopeRow, 3, in_catalog=True)
@@ -394,7 +397,13 @@ SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
 ACCESS_TOKENS: Final = Table("ff_access_token", AccessTokenRow, 1)
 
-LANES: Final = Table("ff_lane_registry", Lane, 1, in_catalog=True, absent={"bounds": UNBOUNDED})
+LANES: Final = Table(
+    "ff_lane_registry",
+    Lane,
+    1,
+    in_catalog=True,
+    absent={"bounds": UNBOUNDED, "tenant_weights": {}},
+)
 KEYS: Final = Table("ff_idempotency", IdempotencyRecord, 2, due="expires_at", is_mostly_new=True)
 # Workers are searched by the instant at which they count as gone.
 WORKERS: Final = Table(
@@ -502,6 +511,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
     USAGE,
     LEDGER,
+    TOTALS,
     DEDUP,
     HOLDS,
     SCOPES,

@@ -17,6 +17,7 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import FlowFabricError, NotFound
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.journal import (
+    CodeMark,
     EntryError,
     EntryKind,
     EntryState,
@@ -31,6 +32,7 @@ from flowfabric.testing.faults import name_of
 from flowfabric.testing.tape import End
 
 FORMAT: Final = 2  # 1: without the outcomes of waits and the results of other executions
+_EARLIER: Final = 2  # the format of a journal whose file does not tell it
 REDACTED: Final = "redacted"
 _EMPTY: Final[dict[type, Any]] = {bool: False, int: 0, float: 0.0, list: [], dict: {}}
 _WHAT: Final = "flowfabric history"
@@ -96,7 +98,7 @@ async def history_of(
             limit=PAGE_MAX,
             values=True,
         )
-        entries += page.entries
+        entries += (each for each in page.entries if each.kind is not EntryKind.UNUSED)
         outcomes.update(page.outcomes)
         if not page.has_more:
             break
@@ -171,6 +173,7 @@ def written(history: History) -> str:
         "execution_id": history.execution_id,
         "kind": history.kind,
         "code": history.code_version,
+        "journal": _journal_format(history),
         "lane": history.lane,
         "namespace": history.namespace,
         "key": history.key,
@@ -224,11 +227,26 @@ def read(text: str, *, name: str = "history") -> History:
         detail = f"{name}:{len(lines)}: {wanted} entries are announced, {len(lines) - 1} are there"
         raise DamagedHistory(detail)
     entries = [_entry_of(line, at, name) for at, line in enumerate(lines[1:], start=2)]
+    if entries:
+        code = CodeMark(_integer(head.get("journal", _EARLIER), name), head.get("code"))
+        entries[0] = replace(entries[0], code=code)
     outcomes: dict[str, ResumeInfo] = {}
     ends: dict[str, End] = {}
     for at, line in enumerate(lines[1:], start=2):
         _take_others(line, outcomes, ends, f"{name}:{at}")
     return History(entries=tuple(entries), outcomes=outcomes, ends=ends, **known)
+
+
+def _journal_format(history: History) -> int:
+    """Which calls are entries of it: replays of an older journal ask for no others."""
+    code = history.entries[0].code if history.entries else None
+    return _EARLIER if code is None else code.format
+
+
+def _integer(value: object, name: str) -> int:
+    if not isinstance(value, int):
+        raise DamagedHistory(f"{name}:1: journal: a number was expected")
+    return value
 
 
 def _take_others(
@@ -375,7 +393,7 @@ def redacted(history: History, paths: Iterable[str]) -> History:
 
 def _redacted(entry: JournalEntry, parts: Sequence[tuple[str, ...]]) -> JournalEntry:
     name = name_of(entry.key)
-    if entry.kind in (EntryKind.SPAWN, EntryKind.UNDONE):  # ids tell nothing
+    if entry.kind in (EntryKind.SPAWN, EntryKind.SUBMIT, EntryKind.UNDONE):  # ids tell nothing
         return replace(entry, digest=None)
     if entry.kind is EntryKind.UNDO:  # no run of the handler reads what is kept of it
         return replace(entry, value=None, digest=None)

@@ -124,8 +124,7 @@ class ReplayedRun:
         journal = self.held.entries
         if journal is not None:
             journal.outbox.close()
-            for branch in list(journal.branches):
-                branch.cancel()
+            journal.end(journal.branches)
         if not running.done():
             running.cancel()
         self.tape.leave()

@@ -299,9 +299,9 @@ class Replayed(Held):
         """The journal does not fit."""
         self.mismatch = why
 
-    def may_wait_for(self, engine: EngineBackend) -> bool:
+    def is_served_by(self, engine: EngineBackend) -> bool:
         """Calls of the program's own fabric come here, too."""
-        return super().may_wait_for(self.desk.engine)
+        return not self.is_finished
 
     async def _uninterrupted(self, operation: Coroutine[Any, Any, T]) -> T:
         """No reply comes that would have to be waited for."""

@@ -9,10 +9,13 @@ import pytest
 from flowfabric import limits
 from flowfabric.errors import InvalidInput, NotFound, Unauthorized
 from flowfabric.limits import TOKEN_USE_MS
-from flowfabric.model.access import AccessToken, AccessTokenCreated, Scope
+from flowfabric.model.access import AccessToken, AccessTokenCreated, Namespaces, Scope
+from flowfabric.model.bulk import BulkOperation
+from flowfabric.model.feed import EventFilter
 from flowfabric.model.suspension import Token
 from tests.support.lab import Lab, scenario
 
+UNKNOWN = "{fp:0}:01890000-0000-7000-8000-000000000001"
 YEAR_MS = 365 * 86_400_000
 
 
@@ -143,3 +146,29 @@ async def test_tokens_that_have_ended_give_way_when_there_are_too_many(
     await made(lab, name="3")
     assert {each.name for each in await listed(lab)} == {"2", "3"}
     assert (await lab.engine.authenticate(token=second.token)).name == "2"
+
+
+@scenario
+async def test_things_tell_whose_they_are_and_what_is_nothing_is_nobodys(lab: Lab) -> None:
+    mine = await lab.create(namespace="a")
+    flow = await lab.engine.create_flow(namespace="b")
+    held = await lab.engine.start_operation(action="hold", namespace="a")
+    assert isinstance(held, BulkOperation)
+    await lab.engine.create_consumer_group(group_id="all")
+    await lab.engine.create_consumer_group(group_id="b", filter=EventFilter(namespace="b"))
+    found = await lab.engine.find_namespaces(
+        execution_ids=(mine, UNKNOWN, "nonsense"),
+        flow_ids=(flow.flow_id, "nonsense"),
+        operation_ids=(held.operation_id, "nonsense"),
+        group_ids=("all", "b", "c"),
+    )
+    assert found == Namespaces(
+        executions={mine: "a"},
+        flows={flow.flow_id: "b"},
+        operations={held.operation_id: "a"},
+        groups={"all": None, "b": "b"},
+    )
+    wrongs: tuple[Any, ...] = ("text", (5,), ("",))
+    for wrong in wrongs:
+        async with lab.refuses(InvalidInput, "flow_ids"):
+            await lab.engine.find_namespaces(flow_ids=wrong)

@@ -203,6 +203,46 @@ async def test_a_tenant_with_a_thousand_queued_starves_no_other(lab: Lab, limit:
     assert len(await lab.claims(limit=50, namespaces=("loud", "quiet"))) == 50
 
 
+@pytest.mark.parametrize("limit", [1, 3, 8])
+@scenario
+async def test_tenants_share_a_lane_by_weight(lab: Lab, limit: int) -> None:
+    """Three to one, and one that is not named counts as one; another lane knows nothing of it."""
+    await lab.engine.configure_lane(lane_id="default", tenant_weights={"big": 3, "small": 1})
+    spaces = ("big", "other", "small")
+    for tenant in spaces:
+        await fill(lab, 60, namespace=tenant)
+        await fill(lab, 60, namespace=tenant, lane_id="alike")
+    counts = await drawn(lab, 48, limit, by="namespace", namespaces=spaces)
+    for tenant, share in {"big": 28.8, "other": 9.6, "small": 9.6}.items():
+        assert abs(counts[tenant] - share) <= 1
+    counts = await drawn(lab, 48, limit, by="namespace", lanes=("alike",), namespaces=spaces)
+    for tenant in spaces:
+        assert abs(counts[tenant] - 16) <= 1
+
+
+@scenario
+async def test_weights_of_tenants_change_one_by_one(lab: Lab) -> None:
+    configure = lab.engine.configure_lane
+    assert (await configure(lane_id="x", tenant_weights={"b": 2, "a": 5})).tenant_weights == {
+        "a": 5,
+        "b": 2,
+    }
+    assert (await configure(lane_id="x", weight=2)).tenant_weights == {"a": 5, "b": 2}
+    answer = await configure(lane_id="x", tenant_weights={"a": 1, "c": 9})
+    assert (answer.weight, answer.tenant_weights) == (2, {"b": 2, "c": 9})
+    (lane,) = (await lab.engine.list_lanes()).items
+    assert lane.tenant_weights == {"b": 2, "c": 9}
+    events = await lab.operator_events("x")
+    assert [each.details.get("tenant_weights") for each in events] == [
+        {"a": 5, "b": 2},
+        None,
+        {"a": 1, "c": 9},
+    ]
+    many = {f"t{number}": 2 for number in range(999)}
+    async with lab.refuses(InvalidInput, field="tenant_weights"):
+        await configure(lane_id="x", tenant_weights=many)
+
+
 @scenario
 async def test_tenants_share_their_lanes_part(lab: Lab) -> None:
     """A lane with more tenants gets no larger part of the worker."""
@@ -289,6 +329,10 @@ async def test_a_lane_is_configured_piece_by_piece(lab: Lab) -> None:
         ("budget_ids", "b"),
         ("budget_ids", (1,)),
         ("quota_policy_id", "a\nb"),
+        ("tenant_weights", ["a"]),
+        ("tenant_weights", {"": 2}),
+        ("tenant_weights", {1: 2}),
+        ("tenant_weights", {f"t{n}": 2 for n in range(1001)}),
     ],
 )
 @scenario

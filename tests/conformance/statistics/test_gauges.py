@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowfabric import limits
 from flowfabric.model.gauges import LaneGauge
@@ -37,7 +37,7 @@ async def test_what_no_live_worker_offers_is_unroutable_until_one_does(lab: Lab)
     await lab.create(policy={"routing_requirements": {"required_capabilities": list(needs)}})
     await lab.create(policy={"routing_requirements": {"required_capabilities": list(needs)}})
     assert (await lab.engine.read_gauges()).unroutable == {"gpu": 2, "eu": 2}
-    words = {"worker_id": "w", "lanes": (LANE,), "liveness_ttl_ms": 30_000}
+    words: dict[str, Any] = {"worker_id": "w", "lanes": (LANE,), "liveness_ttl_ms": 30_000}
     await lab.engine.register_worker(**words, worker_instance_id="a", capabilities=("eu",))
     assert (await lab.engine.read_gauges()).unroutable == {"gpu": 2}
     await lab.engine.register_worker(**words, worker_instance_id="b", capabilities=needs)

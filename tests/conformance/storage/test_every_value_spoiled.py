@@ -46,6 +46,7 @@ JSON: Final = (
     ("ff_access_token", "scopes"),
     ("ff_access_token", "namespaces"),
     ("ff_lane_registry", "bounds"),
+    ("ff_lane_registry", "tenant_weights"),
     ("ff_worker_registry", "lanes"),
     ("ff_worker_registry", "kinds"),
     ("ff_operator_event", "details"),
@@ -71,7 +72,7 @@ JSON: Final = (
 # Of a budget, up to the largest number there is.
 ANY_AMOUNT: Final = (
     *("used", "held", "spent", "used_before", "total", "given_back", "allowed", "soft_allowed"),
-    *("limit_then", "used_then", "least", "wanted", "raise_by", "amount"),
+    *("limit_then", "used_then", "least", "wanted", "raise_by", "amount", "kept"),
 )
 # The one row that all waits of an installation need: without it no token can be signed or checked.
 SHARED_TABLES: Final = ("ff_waitpoint_hmac",)
@@ -219,6 +220,7 @@ class Probe:
         await engine.list_suspended()
         await engine.list_expired_leases()
         assert "good" in {each.budget_id for each in (await engine.list_budgets()).items}
+        assert "good" in {each.budget_id for each in (await engine.list_spend()).items}
         assert (await engine.list_quota_policies()).items
         assert "w1-1" in {each.worker_instance_id for each in (await engine.list_workers()).items}
 

@@ -25,6 +25,7 @@ STAYS: Final = {
     "ff_budget_ask": "the last question about each limit of a budget",
     "ff_budget_scope": "a budget is set up by people",
     "ff_budget_usage": "one row for each dimension of a budget",
+    "ff_spend_total": "one row for each kind that spent from a dimension of a budget",
     "ff_quota_policy": "a quota is set up by people",
     "ff_waitpoint_hmac": "the keys in force",
     "ff_access_token": "a token is made by people; at most 1,000 are kept",

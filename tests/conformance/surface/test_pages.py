@@ -12,7 +12,7 @@ from flowfabric.errors import InvalidCursor, InvalidInput
 from flowfabric.limits import PAGE_DEFAULT, PAGE_MAX
 from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import OperatorOnly
-from tests.support.budgets import make_budget
+from tests.support.budgets import make_budget, spend
 from tests.support.flows import arrows, submit
 from tests.support.gates import quota
 from tests.support.lab import LANE, TTL_MS, Lab, scenario
@@ -66,10 +66,13 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         await lab.started(kind=f"kind-{number}", lane_id=f"lane-{number}")
         await lab.create(lane_id="lines", serial_key="long")
         await lab.create(lane_id="lines", serial_key=f"line-{number}")
+        await spend(lab, graph.ids["a"], {"tokens": 1}, f"budget-{number}")
     return {
         "list_attempts": {"execution_id": running.execution_id},
         "list_edges": {"flow_id": graph.flow_id},
         "list_expired_leases": {"as_of": lab.now + TTL_MS},
+        "list_execution_spend": {"execution_id": graph.ids["a"]},
+        "list_flow_spend": {"flow_id": graph.flow_id},
         "list_line": {"serial_key": "long"},
         "list_pending_waitpoints": {"execution_id": running.execution_id},
         "list_suspensions": {"execution_id": waited.claimed.execution_id},

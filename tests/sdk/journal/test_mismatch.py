@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -13,6 +14,7 @@ import pytest
 
 from flowfabric import Context, Fabric, PublicState, Run, RunFailed
 from flowfabric.errors import InvalidInput
+from flowfabric.model.journal import EntryKind
 from flowfabric.model.state import BlockingReason
 from tests.sdk.journal.bench import attempts, journal, keys, worked
 from tests.sdk.workshop import until, working
@@ -73,22 +75,29 @@ async def held(run: Run[Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "ran"),
+    ("before", "after", "ran", "unused"),
     [
-        (steps("a", "b", "c"), steps("a", "b", "c", "d"), "abcd"),  # added at the end
-        (steps("a", "b", "c"), steps("a", "c"), "abc"),  # removed
-        (steps("a", "b", "c"), steps("c", "b", "a"), "abc"),  # another order
-        (steps("a", "b", "c"), steps("a", "b", "c"), "abc"),
+        (steps("a", "b", "c"), steps("a", "b", "c", "d"), "abcd", ""),  # added at the end
+        (steps("a", "b", "c"), steps("a", "c"), "abc", "b"),  # removed
+        (steps("a", "b", "c"), steps("c"), "abc", "ab"),
+        (steps("a", "b", "c"), steps("c", "b", "a"), "abc", ""),  # another order
+        (steps("a", "b", "c"), steps("a", "b", "c"), "abc", ""),
     ],
 )
-def test_changes_that_need_nothing(url: str, before: Body, after: Body, ran: str) -> None:
-    """7.1.25, its first half."""
+def test_changes_that_need_nothing(
+    url: str, before: Body, after: Body, ran: str, unused: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """7.1.25, its first half: what the code asks for no more is marked, and warned of once."""
     ff, handle, _ = versions(url, before, after)
 
     async def main(ff: Fabric) -> None:
         run = await ff.submit(handle)
         await run.result()
         assert "".join(RAN) == ran
+        marks = [each for each in await journal(ff, run) if each.kind is EntryKind.UNUSED]
+        assert [json.loads(each.value or b"") for each in marks] == ([[*unused]] if unused else [])
+        warnings = [each for each in caplog.messages if "not asked for" in each]
+        assert len(warnings) == len(marks)
 
     worked(ff, main)
 

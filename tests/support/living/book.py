@@ -41,6 +41,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     limited.Exhausted,
     limited.Reserved,
     limited.Asking,
+    limited.Spending,
     limited.Scoped,
     limited.Windowed,
     limited.Slots,

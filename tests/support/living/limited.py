@@ -10,6 +10,7 @@ from flowfabric.model.budget import AlreadyApplied, BudgetStatus, HardBreach, Ok
 from flowfabric.model.quota import Admitted, AlreadyAdmitted, ConcurrencyExceeded
 from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.model.suspension import Single
+from tests.support.budgets import spend
 from tests.support.lab import Lab
 from tests.support.living.kind import HOUR_MS, SHORT_MS, Living, Notes, ended, handle, noted
 
@@ -81,6 +82,31 @@ class Exhausted(Limited):
         await lab.engine.update_budget(budget_id=budget_id, hard_limits={"tokens": 200})
         await self.finish(lab, notes["blocked"])
         assert (await self.status(lab, budget_id)).usage == {"tokens": 100}
+
+
+class Spending(Limited):
+    """An execution that has spent, in a flow, before and after a reset: it goes on spending."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        budget_id = await self.make_budget(lab, "tokens", hard=100)
+        flow_id = (await lab.engine.create_flow()).flow_id
+        running = await self.start(lab, colocate_with=flow_id)
+        await lab.engine.add_execution_to_flow(flow_id=flow_id, execution_id=running.execution_id)
+        await spend(lab, running.execution_id, {"tokens": 5}, budget_id)
+        await lab.engine.reset_budget(budget_id=budget_id)
+        await spend(lab, running.execution_id, {"tokens": 2}, budget_id)
+        return {"budget": budget_id, "flow": flow_id, "handle": noted(running)}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        budget_id, owner = notes["budget"], handle(lab, notes["handle"])
+        used = Usage(custom={"tokens": 3})
+        await lab.engine.report_usage(owner, budget_id=budget_id, usage=used)
+        for page in (
+            await lab.engine.list_execution_spend(execution_id=owner.execution_id),
+            await lab.engine.list_flow_spend(flow_id=notes["flow"]),
+        ):
+            assert [(each.budget_id, each.spent) for each in page.items] == [(budget_id, 10)]
+        await lab.engine.complete(owner)
 
 
 class Reserved(Limited):

@@ -63,6 +63,7 @@ COMMANDS: Final = (
     Command("version", "versions of this program and its parts"),
     Command("flow", "flows: executions that depend on each other"),
     Command("budget", "what may be spent, and what was"),
+    Command("spend", "what executions, flows and kinds of work have spent"),
     Command("quota", "how many may start per window and run at once"),
     Command("line", "executions of one serial key, which run one at a time"),
     Command("waits", "what suspended executions wait for"),

@@ -71,11 +71,16 @@ def places(parser: FfParser, path: str = "") -> Iterator[Place]:
             values = None if action.nargs == 0 else _values(action, _OPTIONS)
             for option in action.option_strings:
                 place.options[option] = (action.help or "", values)
-        elif (values := _values(action, _POSITIONALS)) or action.dest == "name":
-            place.positionals.append(values or _NAMED[path.partition(" ")[0]])
+        elif values := _values(action, _POSITIONALS) or _named(action, path):
+            place.positionals.append(values)
     yield place
     for name, each in inner.items():
         yield from places(each, f"{path} {name}".strip())
+
+
+def _named(action: argparse.Action, path: str) -> str:
+    """Names that the store is asked for; a new name is nobody's to know."""
+    return _NAMED.get(path.partition(" ")[0], "") if action.dest == "name" else ""
 
 
 def _values(action: argparse.Action, known: dict[str, str]) -> str:

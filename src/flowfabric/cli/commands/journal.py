@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
@@ -23,6 +26,7 @@ from flowfabric.testing.history import history_of, redacted, written
 
 _LOOK_EVERY_S: Final = 0.5
 _VALUE_WIDTH: Final = 200
+_KEYS: Final[msgspec.json.Decoder[list[str]]] = msgspec.json.Decoder(list[str])
 _COLUMNS: Final = (
     Column("AT", right=True),
     Column("KEY", shrinks=True, least=20),
@@ -116,24 +120,42 @@ async def _show_new(
         reached = entries[-1].position if entries else reached
         if not page.has_more:
             break
+    unused = await _unused(call, engine, snapshot, entries)
     if call.terminal.as_json:
         for entry in entries:
-            call.terminal.record(_document(entry))
+            call.terminal.record({**_document(entry), "is_unused": entry.key in unused})
     elif entries:
         code = entries[0].code
         if code is not None and code.version is not None:
             call.terminal.line(f"begun by version {clean(code.version)}")
-        call.terminal.table(_COLUMNS, [_row(entry) for entry in entries])
+        call.terminal.table(_COLUMNS, [_row(entry, unused) for entry in entries])
     call.terminal.out.flush()
     return reached
 
 
-def _row(entry: JournalEntry) -> tuple[str, ...]:
+async def _unused(
+    call: Call, engine: EngineBackend, snapshot: ExecutionSnapshot, entries: list[JournalEntry]
+) -> frozenset[str]:
+    """The keys that the code which ended the run did not ask for."""
+    if not entries or entries[-1].kind is not EntryKind.UNUSED:
+        return frozenset()
+    page: JournalPage = await engine.read_journal(
+        execution_id=snapshot.execution_id,
+        journal_index=call.arguments.journal,
+        chapter_index=call.arguments.chapter,
+        after=entries[-1].position - 1 if entries[-1].position else None,
+        values=True,
+    )
+    entries[-1] = page.entries[-1]
+    return frozenset(_KEYS.decode(entries[-1].value or b"[]"))
+
+
+def _row(entry: JournalEntry, unused: Container[str]) -> tuple[str, ...]:
     return (
         str(entry.position),
         clean(entry.key),
         entry.kind.value,
-        entry.state.value,
+        "unused" if entry.key in unused else entry.state.value,
         str(entry.tries),
         span(entry.took_ms),
         str(entry.size),

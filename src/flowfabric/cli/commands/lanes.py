@@ -41,6 +41,13 @@ def add_arguments(parser: FfParser) -> None:
     add_reason(parser)
     parser.add_argument("--weight", type=values.whole_number, metavar="N", help="set: its part")
     parser.add_argument(
+        "--tenant-weight",
+        action="append",
+        type=values.weight,
+        metavar="NAMESPACE=N",
+        help="set: a tenant's part beside the others of the lane; 1 is what all have (repeat)",
+    )
+    parser.add_argument(
         "--aging",
         type=values.duration_ms,
         metavar="TIME",
@@ -123,7 +130,7 @@ async def _switch(call: Call) -> Exit:
     return Exit.OK
 
 
-_SETTINGS: Final = ("weight", "aging", "budget", "no_budget", "quota", "no_quota")
+_SETTINGS: Final = ("weight", "tenant_weight", "aging", "budget", "no_budget", "quota", "no_quota")
 
 
 def _given(call: Call) -> list[str]:
@@ -137,7 +144,9 @@ async def _configure(call: Call) -> Exit:
     if arguments.lane is None:
         raise usage("which lane to set?", advice="ff lanes set LANE --weight 3")
     if not _given(call):
-        raise usage("nothing to set", advice="give --weight, --aging, --budget or --quota")
+        raise usage(
+            "nothing to set", advice="give --weight, --tenant-weight, --aging, --budget or --quota"
+        )
     for name in ("budget", "quota"):
         if getattr(arguments, name) is not None and getattr(arguments, f"no_{name}"):
             raise usage(f"--{name} and --no-{name} contradict", advice="give one of them")
@@ -148,6 +157,7 @@ async def _configure(call: Call) -> Exit:
             aging_ms=arguments.aging,
             budget_ids=() if arguments.no_budget else arguments.budget,
             quota_policy_id="" if arguments.no_quota else arguments.quota,
+            tenant_weights=_weights(arguments.tenant_weight),
         )
     if call.terminal.as_json:
         call.terminal.document(plain(configured))
@@ -157,9 +167,18 @@ async def _configure(call: Call) -> Exit:
     return Exit.OK
 
 
+def _weights(pairs: list[tuple[str, int]] | None) -> dict[str, int] | None:
+    if pairs is None:
+        return None
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise usage("--tenant-weight: a namespace is given twice", advice="give each once")
+    return dict(pairs)
+
+
 def settings_of(lane: LaneSummary | LaneConfigured) -> str:
     """The settings of a lane that are not the default."""
     parts = [f"weight {lane.weight}"] if lane.weight != 1 else []
+    parts += [f"{name} {weight}" for name, weight in lane.tenant_weights.items()]
     if lane.aging_ms:
         parts.append(f"aging {span(lane.aging_ms)}")
     return ", ".join([*parts, *bounds_of(lane.bounds)])

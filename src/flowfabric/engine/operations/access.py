@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from flowfabric import ids, limits
@@ -21,17 +23,19 @@ from flowfabric.model.access import (
     AccessTokenCreated,
     AccessTokenRevoked,
     AccessTokenRow,
+    Namespaces,
     in_letters,
     read_token,
     shown_token,
     token_text,
 )
-from flowfabric.model.checks import check_flag, check_integer, check_name
+from flowfabric.model.checks import check_flag, check_integer, check_list, check_name, check_text
 from flowfabric.model.event import OperatorEvent, OperatorEventType
+from flowfabric.model.execution import Execution
 from flowfabric.model.suspension import Token
 from flowfabric.stores.base import Changes, Reader, Transaction
 from flowfabric.stores.indexes import Search, by_key
-from flowfabric.stores.tables import ACCESS_TOKENS
+from flowfabric.stores.tables import ACCESS_TOKENS, FLOWS, GROUPS, OPERATIONS, Table
 
 _LISTING: Final = Listing("list_access_tokens", at_name)
 
@@ -183,3 +187,55 @@ async def _note_use(tx: Transaction, key: tuple[str]) -> None:
         rows.take(ACCESS_TOKENS, {key: row})
         rows.put(ACCESS_TOKENS, noted)
         await _save(tx, rows)
+
+
+# --- whose a thing is ----------------------------------------------------------------------------
+
+
+@answers(api.FindNamespaces)
+async def find_namespaces(machine: Machine, request: api.FindNamespaces) -> Namespaces:
+    """By the keys of their rows."""
+    ids = [each for each in _texts(request.execution_ids, "execution_ids") if _is_id(machine, each)]
+    flows = _texts(request.flow_ids, "flow_ids")
+    operations = _texts(request.operation_ids, "operation_ids")
+    groups = _texts(request.group_ids, "group_ids")
+
+    async def work(reader: Reader) -> Namespaces:
+        executions = await reader.get(ids) if ids else {}
+        return Namespaces(
+            executions={
+                key: each.namespace if isinstance(each, Execution) else ""
+                for key, each in executions.items()
+            },
+            flows=await _owners(reader, FLOWS, flows, attrgetter("namespace")),
+            operations=await _owners(reader, OPERATIONS, operations, attrgetter("namespace")),
+            groups=await _owners(reader, GROUPS, groups, attrgetter("filter.namespace")),
+        )
+
+    return await machine.read(work)
+
+
+async def _owners(
+    reader: Reader, table: Table[Any], names: Sequence[str], owner: Callable[[Any], Any]
+) -> dict[str, Any]:
+    if not names:
+        return {}
+    rows = await reader.peek_rows(table, [(name,) for name in names])
+    return {key[0]: owner(row) for key, row in rows.items()}
+
+
+def _texts(values: object, field: str) -> tuple[str, ...]:
+    """Names of things, each once."""
+    given = check_list(values, field=field)
+    if len(given) > limits.CREATE_MAX:
+        raise InvalidInput(f"{field}: at most {limits.CREATE_MAX}", field=field)
+    most = limits.NAME_BYTES
+    return tuple(dict.fromkeys(check_text(each, field=field, max_bytes=most) for each in given))
+
+
+def _is_id(machine: Machine, text: str) -> bool:
+    try:
+        machine.check_id(text)
+    except InvalidInput:
+        return False
+    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from flowfabric import limits
 from flowfabric.api import executions as api
@@ -11,6 +11,7 @@ from flowfabric.api.executions import NewExecution
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.requests import to_create
+from flowfabric.engine.operations.submits import recorded_submit, submit_recorded
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.ids import member_ids, new_execution_id, new_execution_ids
 from flowfabric.kernel.decision import Refused
@@ -31,7 +32,10 @@ async def create_execution(machine: Machine, request: NewExecution) -> CreateRes
 async def create_executions(machine: Machine, request: api.CreateExecutions) -> list[CreateResult]:
     """Create many in a transaction of their own."""
     commands = _checked(machine, request.requests)
+    recorded = recorded_submit(machine, request.handle, request.entries, commands)
     await machine.known.ensure(commands)
+    if recorded is not None:
+        return cast("list[CreateResult]", await submit_recorded(machine, recorded))
     return await machine.execute_together(commands, _raise_first_refusal)
 
 

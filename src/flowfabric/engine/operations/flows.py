@@ -10,9 +10,10 @@ from flowfabric.api import flows as api
 from flowfabric.engine.due_work import move_due
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.flow_requests import to_children, to_submit
-from flowfabric.engine.operations.new_entries import checkpoint_command
+from flowfabric.engine.operations.new_entries import check_answers, checkpoint_command
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.engine.operations.requests import flow_hooks
+from flowfabric.engine.operations.submits import recorded_submit, submit_recorded
 from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import FlowAlreadyTerminal, FlowFabricError, InvalidInput
 from flowfabric.kernel.command import Command
@@ -27,7 +28,6 @@ from flowfabric.kernel.flow.graph import (
     WithdrawEdge,
 )
 from flowfabric.kernel.flow.resolve import CascadeFrom, ResolveEdge
-from flowfabric.kernel.journal.checkpoint import Checkpoint, children_of
 from flowfabric.model.checks import (
     check_flag,
     check_integer,
@@ -94,12 +94,19 @@ async def submit_flow(machine: Machine, request: api.SubmitFlow) -> FlowSubmitte
     partitions = machine.store.partitions
     command = to_submit(flow, request.nodes, request.edges, machine.config, partitions)
     creates = [node.create for node in command.nodes]
+    recorded = recorded_submit(machine, request.handle, request.entries, (command,))
+    if recorded is not None and request.connection is not None:
+        detail = "connection: what a handler submits in its own transaction is in no journal"
+        raise InvalidInput(detail, field="connection")
     if request.connection is not None:
         (reply,) = await machine.execute_in(
             request.connection, (command,), creates, of_flow=flow.hooks
         )
         return reply
     await machine.known.ensure(creates, of_flow=flow.hooks)
+    if recorded is not None:
+        (answer,) = await submit_recorded(machine, recorded)
+        return cast("FlowSubmitted | FlowDuplicate", answer)
     return await machine.execute(command)
 
 
@@ -321,7 +328,7 @@ async def spawn_children(machine: Machine, request: api.SpawnChildren) -> Spawne
     several = check_list(request.entries, field="entries")
     entries = checkpoint_command(handle, several, None, machine.config) if several else None
     if entries is not None:
-        _check_counts(entries, len(creates))
+        check_answers(entries, EntryKind.SPAWN, len(creates), "children")
     await machine.known.ensure(creates, knows_flow=False)
     command = SpawnChildren(
         execution_id=handle.execution_id,
@@ -331,15 +338,6 @@ async def spawn_children(machine: Machine, request: api.SpawnChildren) -> Spawne
         entries=entries,
     )
     return await machine.execute(command)
-
-
-def _check_counts(command: Checkpoint, children: int) -> None:
-    """Every child belongs to an entry."""
-    spawns = [each for each in command.entries if each.kind is EntryKind.SPAWN]
-    told = sum(map(children_of, spawns))
-    if told != children:
-        detail = f"entries: those of kind spawn are about {told} children, and there are {children}"
-        raise InvalidInput(detail, field="entries")
 
 
 @commands(api.WaitChildren)

@@ -17,7 +17,7 @@ from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.kernel.place.lanes import ConfigureLane, SwitchLane
 from flowfabric.model.budget import ScopeType
 from flowfabric.model.checks import check_integer, check_lane, clip_text
-from flowfabric.model.limit_checks import check_bounds, check_word
+from flowfabric.model.limit_checks import check_bounds, check_weights, check_word
 from flowfabric.model.results import LaneConfigured, LaneSummary
 from flowfabric.model.route import Lane, LaneState
 
@@ -86,6 +86,7 @@ async def configure_lane(machine: Machine, request: api.ConfigureLane) -> LaneCo
         aging_ms=aging_ms,
         budget_ids=None if budget_ids is None else asked.budget_ids,
         quota_policy_id="" if quota_policy_id == "" else asked.quota_policy_id,
+        tenant_weights=check_weights(request.tenant_weights, field="tenant_weights"),
         actor=machine.actor(request.actor),
     )
     return await machine.execute(command)
@@ -119,4 +120,5 @@ def _summary(name: str, lane: Lane, counts: Mapping[str, int]) -> LaneSummary:
         lane.weight,
         lane.aging_ms,
         lane.bounds,
+        lane.tenant_weights,
     )

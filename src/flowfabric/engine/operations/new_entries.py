@@ -8,7 +8,7 @@ from flowfabric import limits
 from flowfabric.config import EngineConfig
 from flowfabric.engine.operations.requests import check_payload
 from flowfabric.errors import InvalidInput, PayloadTooLarge
-from flowfabric.kernel.journal.checkpoint import Checkpoint
+from flowfabric.kernel.journal.checkpoint import Checkpoint, answers_wanted
 from flowfabric.model.checks import (
     check_flag,
     check_instant,
@@ -45,6 +45,16 @@ def checkpoint_command(
         entries=check_entries(entries, config),
         next_key=None if next_key is None else check_key(next_key, field="next_key"),
     )
+
+
+def check_answers(command: Checkpoint, kind: EntryKind, count: int, what: str) -> None:
+    """Everything that is to be recorded belongs to an entry of this kind, in order."""
+    told = sum(answers_wanted(each) for each in command.entries if each.kind is kind)
+    if told != count:
+        detail = (
+            f"entries: those of kind {kind.value} are about {told} {what}, and there are {count}"
+        )
+        raise InvalidInput(detail, field="entries")
 
 
 def check_entries(entries: Any, config: EngineConfig) -> tuple[NewEntry, ...]:

@@ -63,7 +63,7 @@ _OF_ONE_SUBMIT: Final = (
     "execution_deadline_at",
     "colocate_with",
 )
-_OF_ONE_FLOW: Final = ("idempotency_key", "flow_id", "connection")
+_OF_ONE_FLOW: Final = ("idempotency_key", "flow_id", "connection", "handle", "entries")
 
 
 # --- making and changing them --------------------------------------------------------------------
@@ -289,7 +289,7 @@ def _start(given: object) -> ScheduledStart:
         detail = f"start.{word}: expected a {kind.__name__}"
         raise InvalidSchedule(detail, field=f"start.{word}")
     for each in names:
-        if getattr(request, each) is not None:
+        if getattr(request, each) not in (None, ()):
             field = f"start.{word}.{each}"
             detail = f"{field}: belongs to one submission, and a schedule makes many"
             raise InvalidSchedule(detail, field=field)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.view import View
@@ -12,10 +12,25 @@ from flowfabric.kernel.command import Needs
 from flowfabric.kernel.decision import Decision, Refused
 from flowfabric.kernel.limit.allowance import free_allowances
 from flowfabric.kernel.limit.asking import without_vain_asks
-from flowfabric.kernel.limit.budget import AskKey, Budget, asks_people, closed, new_budget
+from flowfabric.kernel.limit.budget import (
+    AskKey,
+    Budget,
+    asks_people,
+    closed,
+    new_budget,
+)
+from flowfabric.kernel.limit.ledger import Account, counted_in
 from flowfabric.kernel.limit.room import work_of, work_when_due
 from flowfabric.model.ask import AllowanceRow
-from flowfabric.model.budget import DedupRow, HoldRow, LedgerRow, PendingWork, ScopeRow, UsageRow
+from flowfabric.model.budget import (
+    DedupRow,
+    HoldRow,
+    LedgerRow,
+    PendingWork,
+    ScopeRow,
+    TotalRow,
+    UsageRow,
+)
 from flowfabric.model.record import Record, replace
 from flowfabric.stores.base import Transaction
 from flowfabric.stores.tables import (
@@ -26,6 +41,7 @@ from flowfabric.stores.tables import (
     HOLDS,
     LEDGER,
     SCOPES,
+    TOTALS,
     USAGE,
     Key,
     Table,
@@ -46,10 +62,15 @@ class Budgets:
         self._was_closed: set[str] = set()
         self._with_asks: set[str] = set()
         self._with_allowances: set[Key] = set()
+        # Rows of accounts that are known, by budget and execution: its lines, its totals.
+        self._lines: dict[Key, dict[Key, None]] = {}
+        self._totals: dict[Key, dict[Key, None]] = {}
         self._unreadable: dict[str, str] = {}
         self._work: set[str] = set()  # those that may unblock executions, or end them
         view.keep_with(Budget, self.keep)
         view.keep_with(ScopeRow, self._keep_scope)
+        view.keep_with(LedgerRow, self._keep_line)
+        view.keep_with(TotalRow, self._keep_total)
 
     # --- loading -------------------------------------------------------------------------------
 
@@ -108,6 +129,25 @@ class Budgets:
         if using:
             self._rows.take(HOLDS, await self._tx.peek_rows(HOLDS, using))
 
+    async def _load_accounts(self, pairs: Sequence[Key]) -> None:
+        """What executions have spent of budgets, and the totals in which they count. These rows
+        change under the lock of their budget, which this transaction has."""
+        self._take_lines(await self._tx.peek_rows(LEDGER, pairs))
+        places = {each: counted_in(self._view.execution(each)) for _, each in pairs}
+        totals = sorted(
+            {(*place, budget_id) for budget_id, each in pairs for place in places[each]}
+        )
+        found, unreadable = await readable(self._tx.peek_rows, TOTALS, totals)
+        self._unreadable.update((key[3], detail) for key, detail in unreadable.items())
+        self._rows.take(TOTALS, found)
+        for key in found:
+            self._totals.setdefault(key[:4], {})[key] = None
+
+    def _take_lines(self, found: Mapping[Key, LedgerRow]) -> None:
+        self._rows.take(LEDGER, found)
+        for key in found:
+            self._lines.setdefault(key[:2], {})[key] = None
+
     async def _readable(self, load: Load[R], table: Table[R], keys: Sequence[Key]) -> dict[Key, R]:
         """Rows of budgets; a budget that cannot be read is remembered and harms only itself."""
         found, unreadable = await readable(load, table, keys)
@@ -118,7 +158,7 @@ class Budgets:
         """Everything that commands about budgets will ask for."""
         await self.lock(need.budgets)
         if need.ledgers:
-            self._rows.take(LEDGER, await self._tx.rows(LEDGER, sorted(need.ledgers)))
+            await self._load_accounts(sorted(need.ledgers))
         if need.dedups:
             self._rows.take(DEDUP, await self._tx.rows(DEDUP, sorted(need.dedups)))
         if need.holds:
@@ -170,9 +210,14 @@ class Budgets:
         """How all earlier calls went whose keys begin so."""
         return self._rows.group(DEDUP, prefix)
 
-    def ledger(self, budget_id: str, execution_id: str) -> list[LedgerRow]:
-        """What an execution has spent of a budget."""
-        return self._rows.group(LEDGER, (budget_id, execution_id))
+    def account(self, budget_id: str, execution_id: str) -> Account:
+        """What an execution has spent of a budget, as it stands."""
+        rows, places = self._rows, counted_in(self._view.execution(execution_id))
+        known = self._lines.get((budget_id, execution_id), ())
+        lines = [line for key in known if (line := rows.get(LEDGER, key)) is not None]
+        counted = [key for place in places for key in self._totals.get((*place, budget_id), ())]
+        totals = [row for key in counted if (row := rows.get(TOTALS, key)) is not None]
+        return Account(execution_id, lines, places, totals)
 
     def allowances(self, execution_id: str, budget_id: str) -> list[AllowanceRow]:
         """What an execution may reserve of a budget beyond its limits."""
@@ -195,19 +240,15 @@ class Budgets:
     # --- what was decided ----------------------------------------------------------------------
 
     def keep(self, budget: Budget) -> None:
-        """A budget is kept in a row of its own and one for each dimension, and for each
-        question."""
+        """A budget is kept in a row of its own, one for each dimension, for each question, and for
+        each total."""
         budget_id = budget.row.budget_id
         before = self._budgets[budget_id]
         if budget.asks:
             budget = without_vain_asks(budget, self._view.at)
-            for key, ask in budget.asks.items():
-                if before.asks.get(key) is not ask:
-                    self._rows.put(ASKS, ask)
+            self._put_changed(ASKS, before.asks, budget.asks)
         self._budgets[budget_id] = budget
-        for dimension, usage in budget.usage.items():
-            if before.usage.get(dimension) is not usage:
-                self._rows.put(USAGE, usage)
+        self._put_changed(USAGE, before.usage, budget.usage)
         if budget.row != before.row or self._rows.get(BUDGETS, (budget_id,)) is None:
             self._rows.put(BUDGETS, budget.row)
         if closed(budget) is not None:
@@ -216,6 +257,23 @@ class Budgets:
             self._work.add(budget_id)
         if budget.row.pending is PendingWork.CANCEL:
             self._work.add(budget_id)
+
+    def _put_changed(
+        self, table: Table[R], before: Mapping[Any, R], after: Mapping[Any, R]
+    ) -> None:
+        for key, row in after.items():
+            if before.get(key) is not row:
+                self._rows.put(table, row)
+
+    def _keep_line(self, row: LedgerRow) -> None:
+        key = (row.budget_id, row.execution_id, row.dimension)
+        self._lines.setdefault(key[:2], {})[key] = None
+        self._rows.put_at(LEDGER, key, row)
+
+    def _keep_total(self, row: TotalRow) -> None:
+        key = (row.scope, row.namespace, row.scope_id, row.budget_id, row.dimension)
+        self._totals.setdefault(key[:4], {})[key] = None
+        self._rows.put_at(TOTALS, key, row)
 
     def _keep_scope(self, row: ScopeRow) -> None:
         self._rows.put(SCOPES, row)

@@ -23,6 +23,7 @@ from flowfabric.engine.unit.commands import repairs as repairs
 from flowfabric.engine.unit.commands import schedules as schedules
 from flowfabric.engine.unit.commands import starts as starts
 from flowfabric.engine.unit.commands import streams as streams
+from flowfabric.engine.unit.commands import submits as submits
 from flowfabric.engine.unit.commands import undo as undo
 from flowfabric.engine.unit.commands import uniques as uniques
 from flowfabric.engine.unit.commands import waits as waits

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from flowfabric import limits
 from flowfabric.errors import Corruption, IdempotencyConflict, JournalFull
@@ -118,21 +119,27 @@ def _published(execution: Execution, command: Checkpoint, now: int) -> tuple[Pub
     return (PublishedRow(execution.execution_id, value, now, execution.attempt_index or 0),)
 
 
-def with_children(command: Checkpoint, ids: Sequence[str]) -> Checkpoint:
-    """Entries about spawned children, each with the ids of its own: its value says how many."""
-    left = list(ids)
+def with_answers(
+    command: Checkpoint,
+    kind: EntryKind,
+    answers: Sequence[Any],
+    written: Callable[[Sequence[Any]], bytes] = to_json,
+) -> Checkpoint:
+    """Entries of one kind, each with the answers of its own as its value, which says before how
+    many they are: the ids of spawned children, what became of submits."""
+    left = list(answers)
     entries = []
     for entry in command.entries:
-        if entry.kind is EntryKind.SPAWN:
-            count = children_of(entry)
+        if entry.kind is kind:
+            count = answers_wanted(entry)
             own, left = left[:count], left[count:]
-            entry = replace(entry, value=to_json(own))  # noqa: PLW2901 - the same, filled in
+            entry = replace(entry, value=written(own))  # noqa: PLW2901 - the same, filled in
         entries.append(entry)
     return replace(command, entries=tuple(entries))
 
 
-def children_of(entry: NewEntry) -> int:
-    """How many children an entry to be filled in is about."""
+def answers_wanted(entry: NewEntry) -> int:
+    """How many answers an entry to be filled in is about."""
     value = entry.value or b""
     return int(value) if value.isdigit() else 0
 

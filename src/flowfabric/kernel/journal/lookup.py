@@ -63,6 +63,8 @@ class Lookup:
         self._seen: set[str] = set()  # keys that were asked for and have no answer
         for entry in entries:
             self._follower = entry.next_key
+            if entry.kind is EntryKind.UNUSED:
+                continue  # for people: no call asks for it
             self._by_key[entry.key] = entry  # the last one counts
             self._keys[scope_of(entry.key), entry.asked] = entry.key
         self._unread = {key for key, entry in self._by_key.items() if entry.state in _ANSWERS}
@@ -124,6 +126,10 @@ class Lookup:
         """Whether anything is recorded under a key; asking reads it."""
         self._unread.discard(key)
         return key in self._by_key
+
+    def pass_over(self, scope: str) -> None:
+        """Nothing asks for what is recorded in a scope, or below it."""
+        self._unread = {key for key in self._unread if not key.startswith(f"{scope}/")}
 
     def is_followed(self, scope: str) -> bool:
         """Whether something was asked for in a scope, or below it, behind the calls made so far."""

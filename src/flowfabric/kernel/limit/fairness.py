@@ -1,7 +1,7 @@
 """Fairness: how a claim's slots are shared between lanes and tenants.
 
-Lanes share by weight, the tenants of a lane alike. What a line is owed after a claim is remembered
-as its credit, so that claims of one slot each come out like one claim of many.
+Lanes share by weight, and so do the tenants of a lane. What a line is owed after a claim is
+remembered as its credit, so that claims of one slot each come out like one claim of many.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Share(Record, frozen=True):
     namespace: str
     weight: int  # the lane's
     routes: tuple[Route, ...]
+    tenant_weight: int = 1  # the tenant's, on this lane
 
     @property
     def key(self) -> Line:
@@ -40,16 +41,22 @@ def shares_of(routes: Sequence[Route], catalog: Catalog) -> list[Share]:
     for route in routes:
         lines.setdefault((route.lane_id, route.namespace), []).append(route)
     return [
-        Share(lane, namespace, catalog.lane_weight(lane), tuple(lines[lane, namespace]))
+        Share(
+            lane,
+            namespace,
+            catalog.lane_weight(lane),
+            tuple(lines[lane, namespace]),
+            catalog.tenant_weight(lane, namespace),
+        )
         for lane, namespace in sorted(lines)
     ]
 
 
 def _tenants(shares: Sequence[Share]) -> dict[Line, dict[Line, int]]:
-    """The lines of each lane, which count alike."""
+    """The lines of each lane, with their weights."""
     found: dict[Line, dict[Line, int]] = {}
     for share in shares:
-        found.setdefault(share.lane, {})[share.key] = 1
+        found.setdefault(share.lane, {})[share.key] = share.tenant_weight
     return found
 
 

@@ -27,7 +27,8 @@ from flowfabric.kernel.limit.budget import (
     refuse_unknown,
 )
 from flowfabric.kernel.limit.holdings import with_holdings
-from flowfabric.kernel.limit.spending import DedupKey, charged, entered, failing
+from flowfabric.kernel.limit.ledger import Account, entered
+from flowfabric.kernel.limit.spending import DedupKey, charged, failing
 from flowfabric.kernel.repeat import in_force
 from flowfabric.model.ask import AllowanceRow
 from flowfabric.model.budget import (
@@ -36,7 +37,6 @@ from flowfabric.model.budget import (
     HardBreach,
     HoldReleased,
     HoldRow,
-    LedgerRow,
     Reserved,
     UsageOutcome,
 )
@@ -223,7 +223,7 @@ def settle(
     execution: Execution | None,
     budget: Budget,
     hold: HoldRow | None,
-    ledger: Sequence[LedgerRow],
+    account: Account,
     seen: DedupRow | None,
     command: Settle,
     at: Moment,
@@ -250,7 +250,7 @@ def settle(
         if not command.is_carried:
             return Decision(refusal)
         command = replace(command, amounts={})  # more than any budget can count
-    decided, spent = _settled(execution, free, hold, ledger, command, at)
+    decided, spent = _settled(execution, free, hold, account, command, at)
     gone = used_up(allowances, None if is_over else hold, spent)
     return replace(decided, drops=(*decided.drops, *gone)) if gone else decided
 
@@ -259,7 +259,7 @@ def _settled(
     execution: Execution | None,
     free: Budget,
     hold: HoldRow | None,
-    ledger: Sequence[LedgerRow],
+    account: Account,
     command: Settle,
     at: Moment,
 ) -> tuple[Decision[UsageOutcome], Mapping[str, int]]:
@@ -277,7 +277,7 @@ def _settled(
         outcome, events = breach, (*events, *alarms)
     until = at.now + limits.DEDUP_TTL_MS_DEFAULT
     told = DedupRow(*command.seen_under, outcome, until)
-    lines = entered(free, ledger, command.execution_id, spent)
+    lines = entered(after.row, account, spent)
     held = () if hold is None else (hold,)
     decision: Decision[UsageOutcome] = Decision(
         outcome,

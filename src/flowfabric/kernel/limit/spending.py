@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeVar
 
 from flowfabric.kernel.command import Command, Key, Needs
@@ -19,19 +19,19 @@ from flowfabric.kernel.limit.budget import (
     refuse_unknown,
     soft_breach,
 )
+from flowfabric.kernel.limit.ledger import Account, entered
 from flowfabric.kernel.repeat import in_force
 from flowfabric.model.budget import (
     AlreadyApplied,
     DedupRow,
     HardAction,
     HardBreach,
-    LedgerRow,
     Ok,
     UsageOutcome,
 )
 from flowfabric.model.event import BudgetEvent, OperatorEvent, OperatorEventType
 from flowfabric.model.execution import Execution, Fence
-from flowfabric.model.record import replace
+from flowfabric.model.record import Record, replace
 
 R = TypeVar("R")
 # Of a remembered outcome: the budget, the operation, the execution or "", the caller's key.
@@ -66,6 +66,7 @@ class ReportUsage(Command[UsageOutcome], frozen=True, kw_only=True):
             need.dedups.add(key)
         if self.execution_id is not None:
             need.executions.add(self.execution_id)
+            need.ledgers.add((self.budget_id, self.execution_id))
 
 
 class RecordSpend(Command[UsageOutcome], frozen=True, kw_only=True):
@@ -84,7 +85,8 @@ class RecordSpend(Command[UsageOutcome], frozen=True, kw_only=True):
         return None if key is None else (self.budget_id, SPEND, self.execution_id, key)
 
     def needs(self, need: Needs) -> None:
-        """The budget and the account; the execution itself may be long gone."""
+        """The budget, the account, and the execution, which may be long gone."""
+        need.executions.add(self.execution_id)
         need.catalog = need.is_limited = True
         need.budgets.add(self.budget_id)
         need.ledgers.add((self.budget_id, self.execution_id))
@@ -104,7 +106,8 @@ class ReleaseBudget(Command[None], frozen=True, kw_only=True):
         return (self.budget_id, SPEND, self.execution_id)
 
     def needs(self, need: Needs) -> None:
-        """The budget and the account; the execution itself may be long gone."""
+        """The budget, the account, and the execution, which may be long gone."""
+        need.executions.add(self.execution_id)
         need.catalog = need.is_limited = True
         need.budgets.add(self.budget_id)
         need.ledgers.add((self.budget_id, self.execution_id))
@@ -115,10 +118,14 @@ def report_usage(
     execution: Execution | None,
     budget: Budget,
     seen: DedupRow | None,
+    account: Account | None,
     command: ReportUsage,
     at: Moment,
 ) -> Decision[UsageOutcome]:
-    """Applied once per key; the first outcome is answered again."""
+    """Applied once per key; the first outcome is answered again.
+
+    `account`: of the execution whose worker reports.
+    """
     known, fence = in_force(seen, at.now), command.fence
     if fence is not None:
         refusal = refuse_unless_owner(execution, command.execution_id or "", fence, at.now)
@@ -128,8 +135,7 @@ def report_usage(
         return Decision(refusal)
     if known is not None and not isinstance(known.outcome, HardBreach):
         return Decision(known.outcome)
-    worker = None if fence is None else execution
-    decided = _spend(worker, budget, known, command, (), at)
+    decided = _spend(None if fence is None else execution, budget, known, account, command, at)
     if command.is_admin and not isinstance(decided.reply, Refused | HardBreach):
         details = {"amounts": dict(command.amounts)}
         kind = OperatorEventType.USAGE_REPORTED
@@ -141,24 +147,23 @@ def report_usage(
 def record_spend(
     budget: Budget,
     seen: DedupRow | None,
-    ledger: Sequence[LedgerRow],
+    account: Account,
     command: RecordSpend,
     at: Moment,
 ) -> Decision[UsageOutcome]:
-    """As a report, with the amounts added to the execution's ledger."""
+    """As a report, of amounts that can be given back."""
     known = in_force(seen, at.now)
     if known is not None and not isinstance(known.outcome, HardBreach):
         return Decision(AlreadyApplied())
-    lines = entered(budget, ledger, command.execution_id, command.amounts)
-    return _spend(None, budget, known, command, lines, at)
+    return _spend(None, budget, known, account, command, at)
 
 
 def _spend(
     execution: Execution | None,
     budget: Budget,
     known: DedupRow | None,
+    account: Account | None,
     command: ReportUsage | RecordSpend,
-    ledger: tuple[LedgerRow, ...],
     at: Moment,
 ) -> Decision[UsageOutcome]:
     """`execution`: the one whose worker spends."""
@@ -172,8 +177,11 @@ def _spend(
             decision = Decision(breach, events=events, saves=saves)
         return failing(decision, execution, budget, breach, at)
     outcome, after, events = charged(budget, command.amounts, at)
-    saves = (after, *_remembered(command, outcome, at), *ledger)
-    return Decision(outcome, None, None, events, saves)
+    is_kept, lines = isinstance(command, ReportUsage), list[Record]()
+    if account is not None:
+        lines = entered(after.row, account, command.amounts, is_kept=is_kept)
+    saved = (after, *_remembered(command, outcome, at), *lines)
+    return Decision(outcome, None, None, events, saved)
 
 
 def charged(
@@ -216,31 +224,3 @@ def _remembered(
     if (key := command.seen_under) is None:
         return ()
     return (DedupRow(*key, outcome, at.now + command.dedup_ttl_ms),)
-
-
-def entered(
-    budget: Budget, ledger: Sequence[LedgerRow], execution_id: str, amounts: Mapping[str, int]
-) -> tuple[LedgerRow, ...]:
-    """The execution's lines after a spend; lines of an earlier generation start anew."""
-    row = budget.row
-    known = {line.dimension: line for line in ledger if line.generation == row.generation}
-    lines = []
-    for dimension, amount in sorted(amounts.items()):
-        before = known[dimension].spent if dimension in known else 0
-        line = LedgerRow(row.budget_id, execution_id, dimension, row.generation, before + amount)
-        lines.append(line)
-    return tuple(lines)
-
-
-def release_budget(
-    budget: Budget, ledger: Sequence[LedgerRow], spends: Sequence[DedupRow], at: Moment
-) -> Decision[None]:
-    """Give back what this generation's lines say, never below zero; the lines go with it.
-
-    `spends`: what is remembered of them. It may be spent again under the same keys.
-    """
-    spent = {
-        line.dimension: -line.spent for line in ledger if line.generation == budget.row.generation
-    }
-    saves = (moved(budget, at, used=spent),) if spent else ()
-    return Decision(None, saves=saves, drops=(*ledger, *spends))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowfabric.errors import Corruption, LaneClosed
+from flowfabric.errors import Corruption, InvalidInput, LaneClosed
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.limits import LANE_WEIGHTS_MAX
 from flowfabric.model.bounds import Bounds
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.record import replace
@@ -34,6 +35,7 @@ class ConfigureLane(Command[LaneConfigured], frozen=True, kw_only=True):
     aging_ms: int | None
     budget_ids: tuple[str, ...] | None
     quota_policy_id: str | None  # empty: removes the quota
+    tenant_weights: Mapping[str, int] | None = None  # of the named ones; a weight of 1 is none
 
     def needs(self, need: Needs) -> None:
         """The lanes."""
@@ -96,6 +98,9 @@ def configure_lane(
     if refusal := _unreadable(lane_id, catalog):
         return Decision(refusal)
     old = catalog.lanes.get(lane_id) or Lane(lane_id, LaneState.ACTIVE, at.now, at.now)
+    weights = with_weights(old.tenant_weights, command.tenant_weights)
+    if isinstance(weights, Refused):
+        return Decision(weights)
     budgets, quota = command.budget_ids, command.quota_policy_id
     lane = replace(
         old,
@@ -106,10 +111,27 @@ def configure_lane(
             budget_ids=old.bounds.budget_ids if budgets is None else budgets,
             quota_policy_id=old.bounds.quota_policy_id if quota is None else quota or None,
         ),
+        tenant_weights=weights,
     )
-    reply = LaneConfigured(lane_id, lane.weight, lane.aging_ms, lane.bounds)
-    audit = _changed(lane_id, {"weight": lane.weight, "aging_ms": lane.aging_ms}, at)
+    reply = LaneConfigured(lane_id, lane.weight, lane.aging_ms, lane.bounds, weights)
+    details: dict[str, object] = {"weight": lane.weight, "aging_ms": lane.aging_ms}
+    if command.tenant_weights:
+        details["tenant_weights"] = command.tenant_weights
+    audit = _changed(lane_id, details, at)
     return Decision(reply, events=(audit,), saves=(lane,))
+
+
+def with_weights(
+    old: Mapping[str, int], changed: Mapping[str, int] | None
+) -> Mapping[str, int] | Refused:
+    """Weights after a change of some; those that are as all others have are not kept."""
+    if not changed:
+        return old
+    weights = {name: weight for name, weight in sorted({**old, **changed}.items()) if weight != 1}
+    if len(weights) > LANE_WEIGHTS_MAX:
+        detail = f"tenant_weights: the lane would have more than {LANE_WEIGHTS_MAX}"
+        return Refused(InvalidInput, detail, {"field": "tenant_weights"})
+    return weights
 
 
 def _unreadable(lane_id: str, catalog: Catalog) -> Refused | None:

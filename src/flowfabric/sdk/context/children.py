@@ -7,8 +7,6 @@ handler, so that a spawn whose reply was lost can be repeated. A fresh replay be
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +38,7 @@ from flowfabric.sdk.context.asker import Asker
 from flowfabric.sdk.context.ends import Ends, EndsCall, Lost
 from flowfabric.sdk.errors import ChildFailed, SpawnMismatch
 from flowfabric.sdk.journal.scopes import name_with, own_scope
+from flowfabric.sdk.journal.together import Together, digest_of
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
 
 P = ParamSpec("P")
@@ -52,8 +51,6 @@ E = TypeVar("E")
 
 _REMEMBERED_MS: Final = 400 * 86_400_000  # longer than any wait for a child
 _AT_ONCE: Final = 1_000  # children of one call to the engine
-_ENTRIES_AT_ONCE: Final = 100  # entries of one call to the engine
-_DIGEST_BYTES: Final = 8
 _IDS: Final[msgspec.json.Decoder[list[str]]] = msgspec.json.Decoder(list[str])
 
 
@@ -110,19 +107,17 @@ class Spawn:
     digest: bytes
     requests: list[NewExecution]
     first: int  # the number of its first child, as spawns of this handler count
-    ids: asyncio.Future[list[str]] | None = None  # until they are recorded
 
 
 class Family:
     """The children of one run of a handler."""
 
-    __slots__ = ("_owner", "_sending", "_spawned", "_waiting", "ends")
+    __slots__ = ("_owner", "_spawned", "_together", "ends")
 
     def __init__(self, owner: Parent) -> None:
         self._owner = owner
         self._spawned = 0
-        self._waiting: list[Spawn] = []
-        self._sending: set[asyncio.Task[None]] = set()
+        self._together: Together[Spawn, str] = Together(self._record, at_once=_AT_ONCE)
         self.ends = Ends(owner)
 
     def place(self, calls: Sequence[Call[Any]]) -> list[Spawn]:
@@ -134,7 +129,7 @@ class Family:
         for start in range(0, len(calls), _AT_ONCE):
             part = calls[start : start + _AT_ONCE]
             requests = [_checked(call) for call in part]
-            digest = _digest(requests)
+            digest = digest_of(requests)
             key = scope.key(name_with("spawn", part[0].kind)).now
             asked = journal.ask(
                 scope,
@@ -167,41 +162,17 @@ class Family:
 
     async def spawn(self, spawns: Sequence[Spawn]) -> list[str]:
         """Record children, or find those that an earlier run of the handler recorded."""
-        loop = asyncio.get_running_loop()
-        for each in spawns:
-            if each.asked.answer is None:
-                if not self._waiting:
-                    loop.call_soon(self._begin)  # all spawns of this turn share a commit
-                each.ids = loop.create_future()
-                self._waiting.append(each)
+        told = [
+            None if each.asked.answer is not None else self._together.put(each) for each in spawns
+        ]
         ids: list[str] = []
         # Recorded children of a fork belong to the execution whose journal was copied.
         is_fork = self._owner.claimed.forked_from is not None
-        for each in spawns:
-            found = await each.ids if each.ids is not None else _recorded(each)
-            self.ends.know(found, is_own=each.ids is not None or not is_fork)
+        for each, recorded in zip(spawns, told, strict=True):
+            found = _recorded(each) if recorded is None else list(await recorded)
+            self.ends.know(found, is_own=recorded is not None or not is_fork)
             ids += found
         return ids
-
-    def _begin(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        task = asyncio.get_running_loop().create_task(self._send(waiting))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
-
-    async def _send(self, waiting: Sequence[Spawn]) -> None:
-        for part in _parts(waiting):
-            try:
-                ids = await self._record(part)
-            except BaseException as error:  # noqa: BLE001 - it belongs to the handler
-                for each in part:
-                    if each.ids is not None and not each.ids.done():
-                        each.ids.set_exception(error)
-            else:
-                for each in part:
-                    own, ids = ids[: len(each.requests)], ids[len(each.requests) :]
-                    if each.ids is not None and not each.ids.done():
-                        each.ids.set_result(own)
 
     async def _record(self, part: Sequence[Spawn]) -> list[str]:
         owner = self._owner
@@ -312,33 +283,12 @@ def _recorded(spawn: Spawn) -> list[str]:
     return [] if entry is None else _IDS.decode(entry.value or b"[]")
 
 
-def _parts(waiting: Sequence[Spawn]) -> list[list[Spawn]]:
-    """What goes into one call each."""
-    parts: list[list[Spawn]] = []
-    size = _AT_ONCE
-    for each in waiting:
-        if size + len(each.requests) > _AT_ONCE or len(parts[-1]) >= _ENTRIES_AT_ONCE:
-            parts.append([])
-            size = 0
-        parts[-1].append(each)
-        size += len(each.requests)
-    return parts
-
-
 def _checked(call: Call[Any]) -> NewExecution:
     for name in ("key", "connection"):
         if getattr(call.options, name) is not None:
             detail = f"{call.kind}: {name}= is not for children; each has a key of its own"
             raise InvalidInput(detail, field=name)
     return call.request()
-
-
-def _digest(requests: Sequence[NewExecution]) -> bytes:
-    """Of what is to be done, without its options."""
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for each in requests:
-        digest.update(to_json([each.execution_kind, each.input_payload]))
-    return digest.digest()
 
 
 def calls_of(task: Any, items: Iterable[Any]) -> list[Call[Any]]:

@@ -32,6 +32,7 @@ from flowfabric.sdk.journal.branches import (
     Branch,
     Completed,
     as_completed,
+    close_unbegun,
     first_of,
     gather,
     gather_blocking,
@@ -258,7 +259,11 @@ class Journaling(JournalFacts):
         calls = [work.spawning for work in works if isinstance(work, ChildCall)]
         if not calls:
             return works
-        children = iter(await asyncio.gather(*calls))
+        try:
+            children = iter(await asyncio.gather(*calls))
+        except BaseException:
+            close_unbegun(works)
+            raise
         return tuple(next(children) if isinstance(work, ChildCall) else work for work in works)
 
     async def _with_children(

@@ -20,8 +20,9 @@ from flowfabric.sdk import codec
 from flowfabric.sdk.context.waiting import MISSING, Missing, Waits
 from flowfabric.sdk.durations import Moment, instant_ms, to_datetime, to_ms
 from flowfabric.sdk.errors import ResultMismatch, WaitTimedOut
+from flowfabric.sdk.journal.failures import Failure
 from flowfabric.sdk.journal.interruption import interruptible, to_its_end
-from flowfabric.sdk.journal.journal import Failure, Journal
+from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.room import Waiter
 from flowfabric.sdk.journal.scopes import Scope, name_with, own_scope
 

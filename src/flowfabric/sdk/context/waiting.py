@@ -43,8 +43,9 @@ from flowfabric.sdk.context.received import ReceivedSignal, Waitpoint, received
 from flowfabric.sdk.context.suspending import Suspend
 from flowfabric.sdk.durations import Duration, Moment, instant_ms, to_ms
 from flowfabric.sdk.errors import Suspension, WaitTimedOut
+from flowfabric.sdk.journal.failures import Failure
 from flowfabric.sdk.journal.interruption import interruptible
-from flowfabric.sdk.journal.journal import Failure, Journal
+from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.room import Waiter
 from flowfabric.sdk.journal.scopes import Scope, name_with, own_scope
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Self, TypeVar, overload
 
 from flowfabric import limits
 from flowfabric.api.flows import FlowEdge, FlowNode, SubmitFlow
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list, check_name, check_tags, check_text
-from flowfabric.model.flow_results import FlowSubmitted
+from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted
 from flowfabric.model.shown import shown
 from flowfabric.sdk import codec
 from flowfabric.sdk.durations import Duration, to_ms
@@ -18,6 +18,7 @@ from flowfabric.sdk.flow.joins import Join, Node, as_join
 from flowfabric.sdk.flow.run import FlowRun
 from flowfabric.sdk.flow.wiring import Wiring
 from flowfabric.sdk.home import Home
+from flowfabric.sdk.journal.submits import Submit, Submits, handler_here
 from flowfabric.sdk.options import HOOK_NAMES, NO_OPTIONS, OPTION_NAMES, HookTask, SubmitOptions
 from flowfabric.sdk.task import Call, Task, TaskWithOptions, check_hook, new_hook
 
@@ -288,10 +289,25 @@ class Graph:
             on_end=hooks.get("on_end"),
         )
 
-    async def record(self, fabric: Home, connection: Any = None) -> FlowRun:
-        """Submit all of it in one transaction, which may be the caller's own."""
+    def record(self, fabric: Home, connection: Any = None) -> Coroutine[Any, Any, FlowRun]:
+        """Submit all of it in one transaction, which may be the caller's own. In a handler it takes
+        its place in the journal at once."""
+        if connection is None and (handler := handler_here(fabric.engine_here)) is not None:
+            request, submits = self.request(), handler.journal.submits
+            return self._record(fabric, submits, submits.place_flow(request), request)
+        return self._submit(fabric, connection)
+
+    async def _record(
+        self, fabric: Home, submits: Submits, place: Submit, request: SubmitFlow
+    ) -> FlowRun:
+        return self._run_of(fabric, await submits.answer(place, request))
+
+    async def _submit(self, fabric: Home, connection: Any) -> FlowRun:
         engine = await fabric.start()
-        answer = await engine.call(self.request(connection))
+        return self._run_of(fabric, await engine.call(self.request(connection)))
+
+    def _run_of(self, fabric: Home, answer: FlowSubmitted | FlowDuplicate) -> FlowRun:
+        """The handle of what was submitted."""
         tasks = {name: call.task for name, call in self._calls.items()}
         ids = dict(answer.execution_ids) if isinstance(answer, FlowSubmitted) else None
         return FlowRun(fabric, answer.flow_id, ids=ids, tasks=tasks)
@@ -310,21 +326,32 @@ class Flow(Graph):
     """
 
     _run: FlowRun | None = None
+    _by: object = None  # the handler that submitted it
 
-    async def submit(self, *, connection: Any = None) -> FlowRun:
+    def submit(self, *, connection: Any = None) -> Coroutine[Any, Any, FlowRun]:
         """Record the whole flow durably, or nothing of it. Submitting it again gives its run.
 
         `connection` is yours, with an open transaction, as in `Fabric.submit`: the flow then exists
         exactly if that commits. Since it may not, submitting again records it again; a `key`
-        prevents that.
+        prevents that. In a handler it is a journaled call, as `Fabric.submit` is.
         """
-        run = self._run if connection is None else None
-        if run is None:
-            run = await self.record(self._fabric, connection)
+        handler = handler_here(self._fabric.engine_here)
+        if connection is None and self._run is not None and self._by is handler:
+            return _known(self._run)
+        return self._submitted(self.record(self._fabric, connection), handler, connection)
+
+    async def _submitted(
+        self, recording: Coroutine[Any, Any, FlowRun], handler: object, connection: Any
+    ) -> FlowRun:
+        run = await recording
         if connection is None:
-            self._run = run
+            self._run, self._by = run, handler
         self._is_closed = True
         return run
+
+
+async def _known(run: FlowRun) -> FlowRun:
+    return run
 
 
 def _node_name(name: object) -> str:

@@ -28,6 +28,7 @@ from flowfabric.sdk.errors import FlowFailed, ResultMismatch
 from flowfabric.sdk.flow.verdict import headline, unexcused
 from flowfabric.sdk.home import Home
 from flowfabric.sdk.run import Run, explained, read_result
+from flowfabric.sdk.spend import Spend, by_budget, spend_of_flow
 from flowfabric.sdk.task import Task
 
 POLICIES: Final = {
@@ -186,6 +187,13 @@ class FlowRun:
         if snapshot is None:
             raise NotFound(f"flow {self.flow_id}", entity="flow", flow_id=self.flow_id)
         return snapshot
+
+    async def spend(self) -> Spend:
+        """What its members have spent so far, by budget and dimension, children included.
+
+        (await run.spend())["gpt"]["cost_micros"]
+        """
+        return by_budget(await spend_of_flow(await self._fabric.start(), self.flow_id))
 
     async def cancel(
         self,

@@ -11,6 +11,7 @@ from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.flow.flow import Graph
 from flowfabric.sdk.flow.run import FlowRun, NodeChange
+from flowfabric.sdk.spend import Spend
 
 if TYPE_CHECKING:  # the blocking fabric makes these
     from flowfabric.sdk.blocking import SyncFabric, SyncRun
@@ -31,15 +32,23 @@ class SyncFlow(Graph):
         super().__init__(fabric, kind, **options)
         self._sync = sync
         self._run: SyncFlowRun | None = None
+        self._by: object = None  # the handler that submitted it
 
     def submit(self, *, connection: Any = None) -> SyncFlowRun:
         """Record the whole flow durably, or nothing of it: see `Flow.submit`."""
-        run = self._run if connection is None else None
+        handler = self._sync.handler_here() if connection is None else None
+        run = self._run if connection is None and self._by is handler else None
         if run is None:
-            own = None if connection is None else blocking_driver(connection)
-            run = SyncFlowRun(self._sync, self._sync.wait(self.record(self._fabric, own)))
+            if handler is not None:
+                request, submits = self.request(), handler.journal.submits
+                recording = submits.answer(submits.place_flow(request), request)
+                made = self._run_of(self._fabric, handler.wait_for(recording))
+            else:
+                own = None if connection is None else blocking_driver(connection)
+                made = self._sync.wait(self.record(self._fabric, own))
+            run = SyncFlowRun(self._sync, made)
         if connection is None:
-            self._run = run
+            self._run, self._by = run, handler
         self._is_closed = True
         return run
 
@@ -76,6 +85,10 @@ class SyncFlowRun:
 
         found = self._sync.wait(self._run.nodes())
         return {name: SyncRun(self._sync, run) for name, run in found.items()}
+
+    def spend(self) -> Spend:
+        """What its members have spent so far: see `FlowRun.spend`."""
+        return self._sync.wait(self._run.spend())
 
     def state(self) -> FlowState:
         """Its state, in one word."""

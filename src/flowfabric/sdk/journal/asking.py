@@ -28,9 +28,9 @@ from flowfabric.sdk.context.received import Waitpoint, received
 from flowfabric.sdk.context.waiting import WaitCall, wait_on
 from flowfabric.sdk.durations import Duration
 from flowfabric.sdk.errors import BudgetExceeded
-from flowfabric.sdk.journal.failures import exceeded
+from flowfabric.sdk.journal.failures import Failure, exceeded
 from flowfabric.sdk.journal.interruption import interruptible, to_its_end
-from flowfabric.sdk.journal.journal import Failure, Journal
+from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.paying import Amounts, Reserving
 from flowfabric.sdk.journal.scopes import Scope
 

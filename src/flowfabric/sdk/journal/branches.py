@@ -20,7 +20,8 @@ from flowfabric.model.journal import EntryError, EntryKind
 from flowfabric.model.shown import shown
 from flowfabric.sdk.errors import JournalMismatch, OutsideScope
 from flowfabric.sdk.journal.calls import StepCall
-from flowfabric.sdk.journal.journal import Failure, Journal
+from flowfabric.sdk.journal.failures import Failure
+from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo, check_step_name, here, own_scope
 from flowfabric.sdk.threads import Threads
 
@@ -54,7 +55,7 @@ class Branch:
         self._task = asyncio.current_task()
         if self._task is not None:
             _check_count(self._journal, 1)
-            self._journal.branches.add(self._task)
+            self._journal.branches[self._task] = key
 
     async def __aexit__(
         self,
@@ -96,14 +97,14 @@ def _begin(journal: Journal, path: str, work: Callable[[], Awaitable[Any]]) -> a
     context.run(PLACE.set, scope)
     task = asyncio.get_running_loop().create_task(_awaited(work), context=context)
     scope.owner = task
-    journal.branches.add(task)
+    journal.branches[task] = path
     task.add_done_callback(partial(_left, journal))
     return task
 
 
 def _left(journal: Journal, task: asyncio.Task[Any]) -> None:
     """A branch is over: the others may be all that is left, and wait."""
-    journal.branches.discard(task)
+    journal.branches.pop(task, None)
     journal.room.wake()
 
 
@@ -146,9 +147,14 @@ async def gather(journal: Journal, works: Sequence[Any]) -> list[Any]:
         jobs = [partial(_same, work) for work in works]
         return await run_all(scope, key, jobs, limits.BRANCHES_MAX)
     finally:
-        for work in works:
-            if inspect.iscoroutine(work):
-                work.close()  # one that never began would warn; of the others nothing is left
+        close_unbegun(works)
+
+
+def close_unbegun(works: Iterable[Any]) -> None:
+    """A coroutine that never began would warn; of the others nothing is left."""
+    for work in works:
+        if inspect.iscoroutine(work):
+            work.close()
 
 
 def _same(work: Awaitable[T]) -> Awaitable[T]:
@@ -169,6 +175,7 @@ async def first_of(journal: Journal, works: Sequence[Any], *, successes: bool) -
         for at, work in enumerate(works):
             if at != index:
                 _drop(work)
+                journal.pass_over_branch(f"{key}/{at}")
         task = _begin(journal, f"{key}/{index}", partial(_same, works[index]))
         await asyncio.wait([task])
         return index, _told_alone(journal, key, asked.number, task)

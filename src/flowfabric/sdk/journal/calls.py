@@ -30,6 +30,7 @@ from flowfabric.sdk.journal import asking, once
 from flowfabric.sdk.journal.bodies import Bodies, InThisThread, InThreads
 from flowfabric.sdk.journal.failures import (
     UNAFFORDABLE,
+    Failure,
     TimedOut,
     Unrecordable,
     pause_ms,
@@ -38,7 +39,6 @@ from flowfabric.sdk.journal.failures import (
     refused,
     unaffordable,
 )
-from flowfabric.sdk.journal.journal import Failure
 from flowfabric.sdk.journal.paying import Bill, Reserving, Unaffordable
 from flowfabric.sdk.journal.plan import Plan
 from flowfabric.sdk.journal.results import encoded

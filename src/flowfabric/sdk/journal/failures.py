@@ -15,7 +15,7 @@ from flowfabric.kernel.execution.retry import retry_delay_ms
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.budget import HardBreach
 from flowfabric.model.checks import clip_text
-from flowfabric.model.journal import EntryError
+from flowfabric.model.journal import EntryError, EntryKind
 from flowfabric.sdk import codec
 from flowfabric.sdk.errors import (
     BudgetExceeded,
@@ -37,6 +37,30 @@ _OWN_CODE: Final = os.path.dirname(__file__)  # noqa: PTH120 - compared with nam
 _OWN: Final = {each.__name__: each for each in (ResultTooLarge, StepInterrupted)}
 _FIELDS: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
 _ARGUMENTS: Final[msgspec.json.Decoder[list[Any]]] = msgspec.json.Decoder(list[Any])
+
+
+class Failure:
+    """A failed call, and the exceptions by which the handler met it."""
+
+    __slots__ = ("asked", "digest", "error", "exception", "key", "kind", "tries")
+
+    def __init__(
+        self,
+        key: str,
+        asked: int,
+        digest: bytes | None,
+        error: EntryError,
+        tries: int,
+        exception: BaseException,
+        kind: EntryKind = EntryKind.STEP,
+    ) -> None:
+        self.kind = kind
+        self.key = key
+        self.asked = asked
+        self.digest = digest
+        self.error = error
+        self.tries = tries
+        self.exception = exception
 
 
 class TimedOut(Exception):

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Final, Protocol, TypedDict, Unpack
 from weakref import WeakSet
 
 from flowfabric import limits
@@ -16,8 +16,8 @@ from flowfabric.errors import JournalFull
 from flowfabric.ids import derived_uuid
 from flowfabric.kernel.journal.lookup import ASIDE, Asked, Contradiction, Lookup, Mismatch
 from flowfabric.model.journal import (
-    FORMAT,
     PATCH_PREFIX,
+    UNUSED_KEY,
     CodeMark,
     EntryError,
     EntryKind,
@@ -26,15 +26,21 @@ from flowfabric.model.journal import (
     NewEntry,
     Settlement,
 )
-from flowfabric.model.record import replace
+from flowfabric.model.record import replace, to_json
 from flowfabric.model.suspension import ResumeInfo
 from flowfabric.sdk.errors import JournalMismatch, Stopped
 from flowfabric.sdk.journal import failures
+from flowfabric.sdk.journal.failures import Failure
 from flowfabric.sdk.journal.outbox import Outbox, Sender
 from flowfabric.sdk.journal.room import Room
 from flowfabric.sdk.journal.scopes import Scope, StepInfo
+from flowfabric.sdk.journal.submits import Submits
 from flowfabric.sdk.threads import Threads
 
+_UNUSED_SHOWN: Final = 10  # keys in a line of the log
+_UNUSED_MAX: Final = 1_000  # keys that are recorded
+_FORMAT_OF_SPAWNS: Final = 2
+_FORMAT_OF_SUBMITS: Final = 3
 _LOGGER = logging.getLogger("flowfabric.task")
 # Of a call of a step, the facts of this try, and the function that makes it.
 Around = Callable[[Any, StepInfo, Callable[[], Awaitable[Any]]], Awaitable[Any]]
@@ -97,30 +103,6 @@ class EntryFields(TypedDict, total=False):
     settles: tuple[Settlement, ...]
 
 
-class Failure:
-    """A failed call, and the exceptions by which the handler met it."""
-
-    __slots__ = ("asked", "digest", "error", "exception", "key", "kind", "tries")
-
-    def __init__(
-        self,
-        key: str,
-        asked: int,
-        digest: bytes | None,
-        error: EntryError,
-        tries: int,
-        exception: BaseException,
-        kind: EntryKind = EntryKind.STEP,
-    ) -> None:
-        self.kind = kind
-        self.key = key
-        self.asked = asked
-        self.digest = digest
-        self.error = error
-        self.tries = tries
-        self.exception = exception
-
-
 class Journal:
     """What a handler has done, and does. Its methods are called on the loop's own thread, but for
     those that say otherwise."""
@@ -137,7 +119,7 @@ class Journal:
         position = entries[-1].position + 1 if entries else 0
         self.outbox = Outbox(owner, position, CodeMark(version=owner.code_version))
         self.root = Scope(self, "", owner.home)
-        self.branches: set[asyncio.Task[Any]] = set()  # under way
+        self.branches: dict[asyncio.Task[Any], str] = {}  # under way, and their scopes
         self._ending: WeakSet[asyncio.Task[Any]] = WeakSet()  # cancelled by calls, not by the code
         self._withdrawn: WeakSet[asyncio.Task[Any]] = WeakSet()  # those among them that lost a race
         self.performing = 0  # calls that are being made
@@ -153,7 +135,9 @@ class Journal:
         code = entries[0].code if entries else None
         self._began = None if code is None else code.version  # by which version of the code
         # Journals of an earlier release know nothing of spawns: these take no numbers there.
-        self.numbers_spawns = code is None or code.format >= FORMAT
+        self.numbers_spawns = code is None or code.format >= _FORMAT_OF_SPAWNS
+        self.numbers_submits = code is None or code.format >= _FORMAT_OF_SUBMITS  # likewise
+        self.submits = Submits(self)
         self.room = Room(owner)
         self._lookup = Lookup(map(self._settled, recorded))
         self.chapter_index = chapter_index
@@ -180,7 +164,9 @@ class Journal:
     def end(self, tasks: Iterable[asyncio.Task[Any]], *, for_good: bool = False) -> None:
         """Cancel branches that are no longer needed, as every run of the handler does. `for_good`:
         no run needs them any more."""
-        for task in tasks:
+        for task in list(tasks):
+            if (path := self.branches.get(task)) is not None:
+                self.pass_over_branch(path)
             self._ending.add(task)
             if for_good:
                 self._withdrawn.add(task)
@@ -266,6 +252,10 @@ class Journal:
         """Whether there is an entry, which later runs need not ask for. In the thread of the
         scope."""
         return self._lookup.has_entry(key)
+
+    def pass_over_branch(self, path: str) -> None:
+        """What a branch has recorded that is not needed any more."""
+        self._lookup.pass_over(path)
 
     def _mismatch(self, found: Mismatch) -> JournalMismatch:
         entry = found.recorded
@@ -386,6 +376,17 @@ class Journal:
         """The next derived UUID of a scope. In the thread of the scope."""
         scope.uuids += 1
         return derived_uuid(self.seed(scope), "uuid", scope.uuids)
+
+    def note_unused(self) -> None:
+        """The handler has succeeded, and did not ask for some entries: its code has no such calls
+        any more."""
+        if unread := sorted(self.unread):
+            _LOGGER.warning(
+                "%s: recorded, and not asked for: %s",
+                *(self.owner.claimed.execution_id, ", ".join(unread[:_UNUSED_SHOWN])),
+            )
+            value = to_json(unread[:_UNUSED_MAX])
+            self.add(UNUSED_KEY, ASIDE, kind=EntryKind.UNUSED, value=value)
 
     # --- failures --------------------------------------------------------------------------------
 

@@ -403,7 +403,7 @@ class Held:
             )
         )
 
-    def close_journal(self, error: BaseException | None) -> None:
+    def close_journal(self, error: BaseException | None, *, has_succeeded: bool = False) -> None:
         """The handler has ended, by this exception if by any: nothing more is recorded, and what is
         not durable yet goes with its report."""
         journal = self._journal
@@ -417,6 +417,8 @@ class Held:
             journal.end(journal.branches)
         if error is not None:
             journal.reopen(error)
+        elif has_succeeded:
+            journal.note_unused()
 
     async def settle(self) -> None:
         """Return when everything recorded so far is durable: what follows may depend on it."""
@@ -476,9 +478,13 @@ class Held:
         """Release the lease until every child has ended. It is gone then, as after a suspension."""
         await self._uninterrupted(self._wait_children())
 
+    def is_served_by(self, engine: EngineBackend) -> bool:
+        """Whether the handler still runs, and this is the engine of its own execution."""
+        return not self.is_finished and self.desk.engine.is_same_as(engine)
+
     def may_wait_for(self, engine: EngineBackend) -> bool:
         """Whether a wait for an execution of this engine, made here, can be recorded."""
-        return engine is self.desk.engine and not self.is_finished and is_in_scope(self.journal)
+        return self.is_served_by(engine) and is_in_scope(self.journal)
 
     async def result_of(self, run: Wanted, timeout_ms: int | None) -> Any:
         """The result of another execution, waited for without a worker."""

@@ -29,7 +29,7 @@ from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.leases import Leases
 from flowfabric.sdk.worker.listening import Listening
 from flowfabric.sdk.worker.presence import Presence
-from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Reporter
+from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Reporter, Succeeded
 from flowfabric.sdk.worker.settings import WARM, Settings, read_settings
 from flowfabric.sdk.worker.warm import Warm
 from flowfabric.sdk.worker.watchdog import Watchdog
@@ -325,7 +325,8 @@ class Shift:
         # its context refers to this record: the cycle would wait for the collector
         held.handler = held.home = None
         self._running.discard(held)
-        held.close_journal(report.error if isinstance(report, Failed) else None)
+        error = report.error if isinstance(report, Failed) else None
+        held.close_journal(error, has_succeeded=isinstance(report, Succeeded))
         if report is None:
             self._leases.drop(held)
         else:

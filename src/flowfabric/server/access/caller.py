@@ -36,6 +36,11 @@ class Caller(Record, frozen=True, kw_only=True):
         if not self.is_known:
             raise Unauthorized
 
+    def require_all(self) -> None:
+        """Refuse a token for some namespaces: what is asked for belongs to all."""
+        if self.namespaces is not None:
+            raise MissingNamespace("only a token for all namespaces may")
+
     def sees(self, namespace: str) -> bool:
         """Whether objects of the namespace exist for it."""
         return self.namespaces is None or namespace in self.namespaces

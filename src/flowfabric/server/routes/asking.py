@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, Final, TypeVar
 
 from flowfabric.api import wire
-from flowfabric.api.operation import Kind, Operation, Request, Scope
+from flowfabric.api.operation import Kind, Request
 from flowfabric.api.page import Page
-from flowfabric.errors import InvalidInput, NotFound
+from flowfabric.errors import FlowFabricError, InvalidInput, NotFound
 from flowfabric.model.record import replace
-from flowfabric.server.commands import HOME_HEADER
+from flowfabric.server.access.border import Passed
+from flowfabric.server.commands import named_home
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.patience import Stopping
 from flowfabric.server.plain import plain, to_body
@@ -38,42 +39,29 @@ async def asked(service: Service, call: Call) -> Answer:
 
 async def ask(service: Service, call: Call, request: Request[R]) -> R:
     """The reply of the engine, asked in the caller's name and as far as the caller may see."""
-    operation = wire.operation_of(request)
-    named = call.header(HOME_HEADER)
-    engine = service.engine
-    if needs_home(operation):
-        engine = service.at_home_in(call.caller.home(named))
-    passed = await service.border.passed(call.caller, operation, request, named)
-    if operation.kind is Kind.WAIT and getattr(passed, "wait_ms", 0) != 0:
-        try:
-            return await patient(service, call, passed, engine.call(passed))
-        except Stopping:
-            passed = replace(passed, wait_ms=0)  # what there is now
-    reply: R = await engine.call(passed)
+    reply: R = await _asked(service, call, request)
     return reply
 
 
-async def ask_each(service: Service, call: Call, requests: Sequence[Request[Any]]) -> list[Any]:
-    """The same for several of one kind; the reply or the error of each."""
-    if not requests:
-        return []
-    operation = wire.operation_of(requests[0])
-    named = call.header(HOME_HEADER)
-    engine = service.engine
-    if needs_home(operation):
-        engine = service.at_home_in(call.caller.home(named))
-    passed = [
-        await service.border.passed(call.caller, wire.operation_of(each), each, named)
-        for each in requests
-    ]
-    return await engine.call_many(passed)
+async def _asked(service: Service, call: Call, request: Request[Any]) -> Any:
+    operation = wire.operation_of(request)
+    passed = await service.border.passed(call.caller, operation, request, named_home(call))
+    engine, wanted = service.at_home_in(passed.home), passed.request
+    try:
+        if operation.kind is Kind.WAIT and getattr(wanted, "wait_ms", 0) != 0:
+            try:
+                return await _shown(
+                    service, passed, await patient(service, call, wanted, engine.call(wanted))
+                )
+            except Stopping:
+                wanted = replace(wanted, wait_ms=0)  # what there is now
+        return await _shown(service, passed, await engine.call(wanted))
+    except FlowFabricError as error:
+        raise passed.told(error) from None
 
 
-def needs_home(operation: Operation) -> bool:
-    """Whether what it makes belongs to a namespace, the caller's where it names none."""
-    return operation.scope is Scope.SUBMIT or (
-        operation.kind is not Kind.READ and "namespace" in operation.request.__struct_fields__
-    )
+async def _shown(service: Service, passed: Passed, reply: Any) -> Any:
+    return await service.border.shown(passed, reply)
 
 
 async def patient(service: Service, call: Call, request: Request[Any], work: Awaitable[R]) -> R:

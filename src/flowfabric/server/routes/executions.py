@@ -32,12 +32,12 @@ from flowfabric.model.results import (
     Outcome,
 )
 from flowfabric.model.suspension import SuspensionInfo
+from flowfabric.server.commands import performed
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.plain import to_body
 from flowfabric.server.routes.asking import (
     answered,
     ask,
-    ask_each,
     content_tag,
     unless_known,
     with_fields,
@@ -136,7 +136,7 @@ async def _each_for_itself(
     service: Service, call: Call, read: Sequence[NewExecution | FlowFabricError]
 ) -> Answer:
     asked_for = [each for each in read if not isinstance(each, FlowFabricError)]
-    replies = iter(await ask_each(service, call, asked_for))
+    replies = iter(await performed(service, call, asked_for))
     items = [each if isinstance(each, FlowFabricError) else next(replies) for each in read]
     return Answer(to_body({"items": items}))
 
@@ -355,6 +355,7 @@ EXECUTION_ROUTES: Final = (
     ),
     get(f"{_ID}/attempts", "list_attempts"),
     get(f"{_ID}/why", "explain"),
+    get(f"{_ID}/spend", "list_execution_spend"),
     get(f"{_ID}/timeline", "read_timeline"),
     get(f"{_ID}/journal", "read_journal"),
     get(f"{_ID}/published", "read_published", absent="published"),

@@ -26,6 +26,7 @@ BUDGET_ROUTES: Final = (
     get("/v1/budgets", "list_budgets", reach=Reach.SHARED, tag="budgets"),
     get("/v1/budget-asks", "list_budget_asks", reach=Reach.SHARED, tag="budgets"),
     get("/v1/spending", "read_spending", reach=Reach.SHARED, tag="budgets"),
+    get("/v1/spend", "list_spend", tag="budgets"),
     get(_BUDGET, "get_budget_status", reach=Reach.SHARED, tag="budgets"),
     _changed("POST", f"{_BUDGET}/reset", "reset_budget", tag="budgets"),
     post(f"{_BUDGET}/answer", "answer_budget_ask", reach=Reach.SHARED, tag="budgets"),

@@ -17,7 +17,7 @@ from flowfabric.errors import (
     Unauthorized,
 )
 from flowfabric.metrics.registry import CONTENT_TYPE as _METRICS
-from flowfabric.model.record import Record, from_msgpack, to_msgpack
+from flowfabric.model.record import Record, from_msgpack, replace, to_msgpack
 from flowfabric.server.access.caller import Caller
 from flowfabric.server.commands import commands, while_there
 from flowfabric.server.exchange import Answer, Call
@@ -34,6 +34,8 @@ async def hints(service: Service, call: Call) -> Answer:
     body = await call.body(service.settings.body_max)
     is_packed = call.headers.get(b"content-type") == _PACKED
     asked = from_msgpack(body, HintsAsked, field="hints") if is_packed else _HINTS.read(body)
+    seen = await service.border.sees_topics(call.caller, asked.topics)
+    asked = replace(asked, topics=seen)
     with service.waiting():
         heard = await while_there(call, service.hints.heard(asked, service.stopping))
     if is_packed:

@@ -112,6 +112,8 @@ class Route(Record, frozen=True, kw_only=True):
         """Refuse a caller that may not use it."""
         if self.scope is not None:
             caller.require(self.scope, *self.also)
+            if self.reach is Reach.SHARED and self.operation is None:
+                caller.require_all()
         elif self.is_for_known:
             caller.require_known()
 

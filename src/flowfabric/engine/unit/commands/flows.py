@@ -65,7 +65,7 @@ from flowfabric.kernel.flow.submit import (
     submit_flow,
     submitted_before,
 )
-from flowfabric.kernel.journal.checkpoint import with_children
+from flowfabric.kernel.journal.checkpoint import with_answers
 from flowfabric.kernel.wait.watch import refuse_wait_cycle
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import FlowRow, MemberRow, TaskKind
@@ -90,6 +90,7 @@ from flowfabric.model.flow_results import (
     Staged,
     Withdrawn,
 )
+from flowfabric.model.journal import EntryKind
 from flowfabric.model.record import replace
 from flowfabric.stores.base import Corrupt
 from flowfabric.stores.tables import KEYS
@@ -340,7 +341,7 @@ async def spawn_children(unit: Unit, command: SpawnChildren) -> Spawned | Refuse
     decision = spawn(parent, graph.flow(flow_id), row, created, command, view.at)
     if command.entries is not None and not isinstance(decision.reply, Refused):
         ids = decision.reply.execution_ids
-        filled = with_children(command.entries, ids)
+        filled = with_answers(command.entries, EntryKind.SPAWN, ids)
         recorded = journal.taken(unit, filled, await journal.decided(unit, filled))
         if isinstance(recorded, Refused):
             return recorded

@@ -48,10 +48,9 @@ def taken(
     settlements = command.settlements
     if not settlements or isinstance(decision.reply, Refused):
         return unit.view.apply(None, decision, command)
+    if (refusal := refused_settlement(unit, command)) is not None:
+        return refusal
     budgets, outcomes = unit.limits.budgets, list[UsageOutcome]()
-    for _, each in settlements:
-        if isinstance(budget := budgets.get(each.budget_id), Refused):
-            return budget
     fresh = {row.position for row in decision.saves if isinstance(row, EntryRow)}
     reply = unit.view.apply(None, decision, command)
     for position, each in settlements:
@@ -64,6 +63,14 @@ def taken(
             seen = budgets.seen(each.seen_under)
             outcomes.append(Ok() if seen is None else seen.outcome)
     return reply if isinstance(reply, Refused) else replace(reply, outcomes=tuple(outcomes))
+
+
+def refused_settlement(unit: Unit, command: Checkpoint) -> Refused | None:
+    """Why reservations cannot end with the entries: a budget of theirs is gone."""
+    for _, each in command.settlements:
+        if isinstance(budget := unit.limits.budgets.get(each.budget_id), Refused):
+            return budget
+    return None
 
 
 async def recorded_waitpoint(unit: Unit, command: Checkpoint) -> WaitpointRow | Refused:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
-from flowfabric.kernel.limit import budget_policy, quota, quota_policy, reservation, spending
+from flowfabric.kernel.limit import (
+    budget_policy,
+    ledger,
+    quota,
+    quota_policy,
+    reservation,
+    spending,
+)
 from flowfabric.model.budget import (
     AskFirst,
     BudgetAlreadySatisfied,
@@ -73,7 +80,9 @@ async def report_usage(unit: Unit, command: spending.ReportUsage) -> UsageOutcom
     budget, seen = budgets.get(command.budget_id), budgets.seen(command.seen_under)
     if isinstance(budget, Refused):
         return budget
-    decision = spending.report_usage(execution, budget, seen, command, unit.view.at)
+    of = command.execution_id
+    account = None if of is None else budgets.account(command.budget_id, of)
+    decision = spending.report_usage(execution, budget, seen, account, command, unit.view.at)
     return unit.view.apply(execution, decision, command)
 
 
@@ -84,8 +93,8 @@ async def record_spend(unit: Unit, command: spending.RecordSpend) -> UsageOutcom
     budget, seen = budgets.get(command.budget_id), budgets.seen(command.seen_under)
     if isinstance(budget, Refused):
         return budget
-    ledger = budgets.ledger(command.budget_id, command.execution_id)
-    decision = spending.record_spend(budget, seen, ledger, command, unit.view.at)
+    account = budgets.account(command.budget_id, command.execution_id)
+    decision = spending.record_spend(budget, seen, account, command, unit.view.at)
     return unit.view.apply(None, decision, command)
 
 
@@ -96,9 +105,9 @@ async def release_budget(unit: Unit, command: spending.ReleaseBudget) -> Refused
     budget = budgets.get(command.budget_id)
     if isinstance(budget, Refused):
         return budget
-    ledger = budgets.ledger(command.budget_id, command.execution_id)
+    account = budgets.account(command.budget_id, command.execution_id)
     spends = budgets.seen_with(command.spends)
-    decision = spending.release_budget(budget, ledger, spends, unit.view.at)
+    decision = ledger.release_budget(budget, account, spends, unit.view.at)
     return unit.view.apply(None, decision, command)
 
 
@@ -134,11 +143,11 @@ def settle_now(unit: Unit, command: reservation.Settle) -> UsageOutcome | Refuse
     budget, hold = budgets.get(command.budget_id), budgets.hold(command.hold_key)
     if isinstance(budget, Refused):
         return budget
-    ledger = budgets.ledger(command.budget_id, command.execution_id)
+    account = budgets.account(command.budget_id, command.execution_id)
     seen = budgets.seen(command.seen_under)
     allowances = budgets.allowances(command.execution_id, command.budget_id)
     decision = reservation.settle(
-        execution, budget, hold, ledger, seen, command, unit.view.at, allowances
+        execution, budget, hold, account, seen, command, unit.view.at, allowances
     )
     return unit.view.apply(execution, decision, command)
 

@@ -9,10 +9,11 @@ from flowfabric.engine.unit.flows.deferred import Deferred
 from flowfabric.engine.unit.flows.graph import Graph
 from flowfabric.kernel.flow.cascade import AnyEdge
 from flowfabric.kernel.flow.flow import purged_later, purged_with_flow
+from flowfabric.model.budget import SpendScope
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import EdgeState, FlowRow, MemberRow
 from flowfabric.stores.indexes import Search, by_key
-from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS
+from flowfabric.stores.tables import EDGES, FLOWS, MEMBERS, TOTALS
 
 
 class Purge:
@@ -37,10 +38,17 @@ class Purge:
         await self._drop(gone)
         if len(page) < limits.CASCADE_MAX and len(gone) == len(page):
             await self._deferred.forget_flow(flow_id)
+            await self._forget_totals(flow)
             self._view.rows.drop(FLOWS, [(flow_id,)])
         else:
             graph.take_change(purged_later(flow, self._view.at))
         return len(gone) + 1
+
+    async def _forget_totals(self, flow: FlowRow) -> None:
+        """What its members have spent. None of them adds to it any more."""
+        whose = (SpendScope.FLOW, flow.namespace, flow.flow_id)
+        for key in await self._graph.overlay.search_keys(Search(by_key(TOTALS), (whose,))):
+            self._view.rows.drop_unseen(TOTALS, key)
 
     def _let_go(self, execution: Execution) -> None:
         self._view.put(execution, purged_with_flow(execution, self._view.at))

@@ -1,0 +1,2 @@
+-- Shares of tenants on a lane, as JSON; NULL: all alike.
+ALTER TABLE ff_lane_registry ADD COLUMN tenant_weights TEXT;
