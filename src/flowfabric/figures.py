@@ -76,7 +76,7 @@ class Figures:
 
     async def start(self) -> None:
         """Look, and look again from now on."""
-        await self._turn()
+        await self.turn()
         self._task = asyncio.create_task(self._run(), name="flowfabric-figures")
 
     async def stop(self) -> None:
@@ -89,9 +89,9 @@ class Figures:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(EVERY_S * (0.9 + jitter() / 5))
-            await self._turn()
+            await self.turn()
 
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
         """One look. An outage leaves the numbers as they were; `ff_store_up` tells of it."""
         try:
             async with asyncio.timeout(_SLOW_S):

@@ -267,12 +267,12 @@ async def test_an_outage_leaves_the_numbers_and_is_told(
             raise StoreUnavailable("down")
 
         monkeypatch.setattr(quick.direct, "call", down)
-        await metering.figures._turn()
+        await metering.figures.turn()
         scrape = await scraped(desk)
         assert scrape.value("ff_store_up") == 0
         assert scrape.value("ff_ready", lane="default") == 1
         monkeypatch.undo()
-        await metering.figures._turn()
+        await metering.figures.turn()
         assert (await scraped(desk)).value("ff_store_up") == 1
     finally:
         await metering.stop()
