@@ -120,7 +120,7 @@ EXPECTED: Final[dict[str, Line]] = {
     # limits and lanes
     "POST /v1/budgets": Line(
         OPERATE,
-        "all",
+        "own",
         {"budget_id": "x", "dimensions": ["a"], "hard_limits": [1], "soft_limits": [0]},
     ),
     "GET /v1/budgets": Line(READ, "shared"),
@@ -131,7 +131,11 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {B}/reset": Line(OPERATE, "all"),
     f"POST {B}/answer": Line("aoA", "all", {"dimension": "a", "approve": False}),
     f"POST {B}/usage": Line(OPERATE, "all", {"dimensions": ["a"], "deltas": [1]}),
-    "POST /v1/quotas": Line(OPERATE, "all", {"quota_policy_id": "x", "max_concurrent": 1}),
+    f"PATCH {B}": Line(OPERATE, "all", {"reset_interval_ms": 60_000}, if_match='"0"'),
+    "PATCH /v1/quotas/{quota_policy_id}": Line(
+        OPERATE, "all", {"max_concurrent": 6}, if_match='"0"'
+    ),
+    "POST /v1/quotas": Line(OPERATE, "own", {"quota_policy_id": "x", "max_concurrent": 1}),
     "GET /v1/quotas": Line(READ, "shared"),
     "GET /v1/quotas/{quota_policy_id}": Line(READ, "shared"),
     "GET /v1/lanes": Line(READ, "shared"),
@@ -166,6 +170,28 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /v1/signing-keys/rotate": Line("A", "all", {"new_kid": "k9"}),
     "GET /v1/system": Line(OPERATE, "all"),
     "GET /v1/workers": Line(READ, "own"),
+    "POST /v1/workers/register": Line(
+        "wA",
+        "own",
+        {
+            "worker_id": "w",
+            "worker_instance_id": "new-worker",
+            "lanes": ["default"],
+            "liveness_ttl_ms": 5_000,
+        },
+    ),
+    "POST /v1/workers/claim": Line(
+        "wA",
+        "own",
+        {"worker_id": "w", "worker_instance_id": "new-worker", "lanes": ["idle"], "wait_ms": 0},
+    ),
+    "POST /v1/workers/stops": Line("wA", "own", {"worker_instance_id": "new-worker"}),
+    "POST /v1/workers/give-back": Line(
+        "wA", "shared", {"worker_instance_id": "new-worker", "claim_id": "c"}
+    ),
+    "DELETE /v1/workers/{worker_instance_id}": Line("wA", "object"),
+    "POST /v1/workers/{worker_instance_id}/heartbeat": Line("wA", "object", {}),
+    "POST /v1/workers/{worker_instance_id}/drain": Line(OPERATE, "object", {"reason": "x"}),
     "POST /v1/workers/{worker_instance_id}/dead": Line(OPERATE, "object", {"reason": "x"}),
     "POST /v1/groups": Line(OPERATE, "own", {"group_id": "new"}),
     "GET /v1/groups": Line(READ, "own"),

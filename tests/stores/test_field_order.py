@@ -43,7 +43,10 @@ ORDER = {
     """,
     "Worker": """
         namespace worker_instance_id worker_id lanes capabilities kinds last_heartbeat_at
-        liveness_ttl_ms registered_at
+        liveness_ttl_ms registered_at host version concurrency busy draining
+    """,
+    "ClaimRow": """
+        worker_instance_id claim_id digest leases repeats due_at
     """,
     "Lane": """
         lane_id lane_state registered_at changed_at reason weight aging_ms bounds tenant_weights
@@ -51,6 +54,7 @@ ORDER = {
     "BudgetRow": """
         budget_id policy created_at updated_at generation breach_count soft_breach_count
         last_breach_at last_breach_dim reset_count last_reset_at next_reset_at pending due_at
+        revision namespace
     """,
     "UsageRow": """
         budget_id dimension used held updated_at
@@ -93,7 +97,7 @@ ORDER = {
     """,
     "QuotaPolicy": """
         quota_policy_id requests_per_window_seconds max_requests_per_window
-        active_concurrency_cap jitter_ms created_at updated_at
+        active_concurrency_cap jitter_ms created_at updated_at revision namespace
     """,
     "GateRow": """
         quota_policy_id dimension active in_window wave_at wave_size seen_at due_at

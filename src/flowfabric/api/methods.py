@@ -185,6 +185,7 @@ from flowfabric.api.leases import (
     Delay,
     Fail,
     FailExecution,
+    GiveBackClaim,
     Progress,
     Renew,
     RenewLease,
@@ -293,7 +294,15 @@ from flowfabric.api.words import (
     TokenGiven,
     VisibilityGiven,
 )
-from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
+from flowfabric.api.workers import (
+    DrainWorker,
+    HeartbeatWorker,
+    LeaveWorker,
+    ListWorkers,
+    MarkWorkerDead,
+    RegisterWorker,
+    WaitForStops,
+)
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked, Namespaces
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
@@ -393,10 +402,12 @@ from flowfabric.model.results import (
     Completed,
     CreateResult,
     Delayed,
+    DrainAsked,
     ExecutionContext,
     ExecutionSnapshot,
     ExpiredLease,
     Explanation,
+    GivenBack,
     GrantIssued,
     LaneChanged,
     LaneConfigured,
@@ -461,7 +472,7 @@ from flowfabric.model.suspension import (
 )
 from flowfabric.model.watch import Watching
 from flowfabric.model.words import HeadFailure
-from flowfabric.model.worker import Worker
+from flowfabric.model.worker import HeldLease, StopsHeard, Worker
 
 R = TypeVar("R")
 
@@ -1045,12 +1056,16 @@ class Methods(ABC):
         namespace: str | None = None,
         namespaces: Sequence[str] | None = None,
         wait_ms: int = 0,
+        claim_id: str | None = None,
     ) -> list[Claimed]:
         """Up to `limit` executions over several lanes in one transaction, best first.
 
         Waits up to `wait_ms` when there is none, and then answers an empty list. Only work that
         this worker can run is looked at. Lanes get their parts by weight, and the tenants of
         `namespaces` equal parts of each lane.
+
+        `claim_id`: for callers whose answers may be lost. A claim that is repeated with its id is
+        answered what is left of the same leases; after an empty answer it is like new.
         """
         return await self.call(
             Claim(
@@ -1064,7 +1079,17 @@ class Methods(ABC):
                 namespace=namespace,
                 namespaces=namespaces,
                 wait_ms=wait_ms,
+                claim_id=claim_id,
             )
+        )
+
+    async def give_back_claim(self, *, worker_instance_id: str, claim_id: str) -> GivenBack:
+        """Nobody got the answer to a claim with an id: its leases go back, and nothing is counted.
+
+        Once the claim was repeated its worker has the leases, and none goes back.
+        """
+        return await self.call(
+            GiveBackClaim(worker_instance_id=worker_instance_id, claim_id=claim_id)
         )
 
     async def renew(
@@ -1779,8 +1804,12 @@ class Methods(ABC):
         actor: str = "operator",
         comment: bytes | None = None,
         signal_dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+        source_type: str | None = None,
     ) -> SignalAccepted | SignalDuplicate:
-        """An operator of this installation signals without ever seeing the token."""
+        """An operator of this installation signals without ever seeing the token.
+
+        `source_type`: the kind of name that `actor` is, where it is not an operator's.
+        """
         return await self.call(
             DeliverApprovalSignal(
                 execution_id=execution_id,
@@ -1791,6 +1820,7 @@ class Methods(ABC):
                 actor=actor,
                 comment=comment,
                 signal_dedup_ttl_ms=signal_dedup_ttl_ms,
+                source_type=source_type,
             )
         )
 
@@ -2604,6 +2634,7 @@ class Methods(ABC):
         self,
         *,
         budget_id: str,
+        namespace: str | None = None,
         dimensions: Sequence[str] = (),
         hard_limits: Sequence[int] = (),
         soft_limits: Sequence[int] = (),
@@ -2618,10 +2649,12 @@ class Methods(ABC):
         """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
         The same again is BudgetAlreadySatisfied, other content under the same id a LimitConflict.
+        `namespace`: whose it is, which is who may see and change it over a server; None: of all.
         """
         return await self.call(
             CreateBudget(
                 budget_id=budget_id,
+                namespace=namespace,
                 dimensions=dimensions,
                 hard_limits=hard_limits,
                 soft_limits=soft_limits,
@@ -2645,9 +2678,13 @@ class Methods(ABC):
         on_hard_limit: HardActionGiven | None = None,
         on_soft_limit: SoftActionGiven | None = None,
         reset_interval_ms: int | None = None,
+        expected_revision: int | None = None,
         actor: str | None = None,
     ) -> BudgetUpdated:
-        """Raise or lower limits and change what they do; what is not named stays."""
+        """Raise or lower limits and change what they do; what is not named stays.
+
+        `expected_revision`: of the budget as it was read; another one by now is a RevisionMismatch.
+        """
         return await self.call(
             UpdateBudget(
                 budget_id=budget_id,
@@ -2657,6 +2694,7 @@ class Methods(ABC):
                 on_hard_limit=on_hard_limit,
                 on_soft_limit=on_soft_limit,
                 reset_interval_ms=reset_interval_ms,
+                expected_revision=expected_revision,
                 actor=actor,
             )
         )
@@ -2915,16 +2953,21 @@ class Methods(ABC):
         self,
         *,
         quota_policy_id: str,
+        namespace: str | None = None,
         window_seconds: int = 60,
         max_requests_per_window: int = 0,
         max_concurrent: int = 0,
         jitter_ms: int = 0,
         actor: str | None = None,
     ) -> QuotaCreated | QuotaAlreadySatisfied:
-        """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
+        """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself.
+
+        `namespace`: whose it is, which is who may see and change it over a server; None: of all.
+        """
         return await self.call(
             CreateQuotaPolicy(
                 quota_policy_id=quota_policy_id,
+                namespace=namespace,
                 window_seconds=window_seconds,
                 max_requests_per_window=max_requests_per_window,
                 max_concurrent=max_concurrent,
@@ -2941,9 +2984,13 @@ class Methods(ABC):
         max_requests_per_window: int | None = None,
         max_concurrent: int | None = None,
         jitter_ms: int | None = None,
+        expected_revision: int | None = None,
         actor: str | None = None,
     ) -> QuotaUpdated:
-        """Change limits; what is not named stays. What waits for room is looked at at once."""
+        """Change limits; what is not named stays. What waits for room is looked at at once.
+
+        `expected_revision`: of the policy as it was read; another one by now is a RevisionMismatch.
+        """
         return await self.call(
             UpdateQuotaPolicy(
                 quota_policy_id=quota_policy_id,
@@ -2951,6 +2998,7 @@ class Methods(ABC):
                 max_requests_per_window=max_requests_per_window,
                 max_concurrent=max_concurrent,
                 jitter_ms=jitter_ms,
+                expected_revision=expected_revision,
                 actor=actor,
             )
         )
@@ -3139,6 +3187,9 @@ class Methods(ABC):
         capabilities: Sequence[str] = (),
         kinds: Sequence[str] | None = None,
         namespace: str | None = None,
+        host: str | None = None,
+        version: str | None = None,
+        concurrency: int | None = None,
     ) -> Registered | Refreshed:
         """Say that a worker is there, and what it can do."""
         return await self.call(
@@ -3150,15 +3201,54 @@ class Methods(ABC):
                 capabilities=capabilities,
                 kinds=kinds,
                 namespace=namespace,
+                host=host,
+                version=version,
+                concurrency=concurrency,
             )
         )
 
     async def heartbeat_worker(
-        self, *, worker_instance_id: str, namespace: str | None = None
+        self, *, worker_instance_id: str, namespace: str | None = None, busy: int | None = None
     ) -> Refreshed | NotRegistered:
-        """Still there. `NotRegistered` asks to register again."""
+        """Still there, and so many handlers run. `NotRegistered` asks to register again."""
         return await self.call(
-            HeartbeatWorker(worker_instance_id=worker_instance_id, namespace=namespace)
+            HeartbeatWorker(worker_instance_id=worker_instance_id, namespace=namespace, busy=busy)
+        )
+
+    async def leave_worker(
+        self, *, worker_instance_id: str, namespace: str | None = None
+    ) -> Marked | NotRegistered:
+        """The worker ends: it is taken off the registry."""
+        return await self.call(
+            LeaveWorker(worker_instance_id=worker_instance_id, namespace=namespace)
+        )
+
+    async def drain_worker(
+        self, *, worker_instance_id: str, reason: str = "", namespace: str | None = None
+    ) -> DrainAsked | NotRegistered:
+        """Ask a worker to claim no more, to finish what it runs, and to end."""
+        return await self.call(
+            DrainWorker(worker_instance_id=worker_instance_id, reason=reason, namespace=namespace)
+        )
+
+    async def wait_for_stops(
+        self,
+        *,
+        worker_instance_id: str,
+        held: Sequence[HeldLease] = (),
+        namespace: str | None = None,
+        wait_ms: int = 0,
+    ) -> StopsHeard:
+        """Which of the leases that a worker holds it has lost: by a cancel, a revocation, another
+        worker. Waits up to `wait_ms` for the first of them.
+        """
+        return await self.call(
+            WaitForStops(
+                worker_instance_id=worker_instance_id,
+                held=held,
+                namespace=namespace,
+                wait_ms=wait_ms,
+            )
         )
 
     async def mark_worker_dead(
@@ -3279,6 +3369,8 @@ class Methods(ABC):
         flow_ids: Sequence[str] = (),
         operation_ids: Sequence[str] = (),
         group_ids: Sequence[str] = (),
+        budget_ids: Sequence[str] = (),
+        quota_policy_ids: Sequence[str] = (),
     ) -> Namespaces:
         """Which namespaces things belong to. An id that means nothing has none."""
         return await self.call(
@@ -3287,6 +3379,8 @@ class Methods(ABC):
                 flow_ids=flow_ids,
                 operation_ids=operation_ids,
                 group_ids=group_ids,
+                budget_ids=budget_ids,
+                quota_policy_ids=quota_policy_ids,
             )
         )
 

@@ -39,6 +39,7 @@ async def asked(service: Service, call: Call) -> Answer:
 
 async def ask(service: Service, call: Call, request: Request[R]) -> R:
     """The reply of the engine, asked in the caller's name and as far as the caller may see."""
+    service.require_room(request)
     reply: R = await _asked(service, call, request)
     return reply
 
