@@ -48,6 +48,7 @@ _NO_STORE: Final = ((b"cache-control", b"no-store"),)
 _APPROVALS: Final = ("approved", "rejected")
 _GOOD_MS: Final = 12 * 3_600_000  # so long a page may be left open
 _FIELDS_MAX: Final = 10
+_OF_LINKS: Final = ("execution_id", "waitpoint_id", "token")
 
 
 # --- for programs --------------------------------------------------------------------------------
@@ -124,7 +125,12 @@ async def signal(service: Service, call: Call) -> Answer:
         encoding=given.payload_encoding,
         correlation_id=given.correlation_id,
     )
-    return answered(call, await ask(service, call, request))
+    try:
+        return answered(call, await ask(service, call, request))
+    except InvalidInput as error:
+        if error.fields.get("field") not in _OF_LINKS:
+            raise
+    raise InvalidToken  # out here, so that no traceback carries the link
 
 
 def _address(text: str) -> Address:
@@ -214,7 +220,8 @@ async def _shown(service: Service, call: Call, address: Address) -> WaitpointSho
     try:
         return await ask(service, call, request)
     except InvalidInput:
-        raise InvalidToken from None
+        pass
+    raise InvalidToken
 
 
 async def _form(service: Service, call: Call) -> dict[str, str]:
@@ -270,7 +277,7 @@ LINK_ROUTES: Final = (
         method="POST",
         path="/v1/signals",
         title="Deliver a signal by a link, which is its own credential",
-        operation="deliver_signal",
+        asks=("deliver_signal",),
         handler=signal,
         size=Size.SIGNAL,
         repeat=Repeat.KEY,
