@@ -266,6 +266,7 @@ from flowfabric.api.waits import (
     ReadSignals,
     ReadWaitpointToken,
     ResumeExecution,
+    ShowWaitpoint,
     Signal,
     Suspend,
     SuspendByTriple,
@@ -291,6 +292,7 @@ from flowfabric.api.words import (
     ScopeTypeGiven,
     SoftActionGiven,
     StepGiven,
+    TokenGiven,
     VisibilityGiven,
 )
 from flowfabric.api.workers import (
@@ -468,6 +470,7 @@ from flowfabric.model.suspension import (
     WaitpointDetails,
     WaitpointInfo,
     WaitpointRow,
+    WaitpointShown,
 )
 from flowfabric.model.watch import Watching
 from flowfabric.model.words import HeadFailure
@@ -1854,15 +1857,34 @@ class Methods(ABC):
         )
 
     async def read_waitpoint_token(
-        self, *, execution_id: str, waitpoint_id: str, actor: str | None = None
+        self,
+        *,
+        execution_id: str,
+        waitpoint_id: str,
+        recipient: str | None = None,
+        actor: str | None = None,
     ) -> Token | None:
         """A waitpoint's token, for an operator; none when it is closed or unknown.
 
         It is signed with the current key. After a rotation it is another one than that which was
         handed out first; both are good, each as long as its key. Each read is in the audit trail.
+        `recipient`: a personal token, with which only signals of this source can be sent.
         """
         return await self.call(
-            ReadWaitpointToken(execution_id=execution_id, waitpoint_id=waitpoint_id, actor=actor)
+            ReadWaitpointToken(
+                execution_id=execution_id,
+                waitpoint_id=waitpoint_id,
+                recipient=recipient,
+                actor=actor,
+            )
+        )
+
+    async def show_waitpoint(
+        self, *, execution_id: str, waitpoint_id: str, token: TokenGiven
+    ) -> WaitpointShown:
+        """What the holder of a waitpoint's token may see of it; nothing is changed."""
+        return await self.call(
+            ShowWaitpoint(execution_id=execution_id, waitpoint_id=waitpoint_id, token=token)
         )
 
     async def list_suspended(
