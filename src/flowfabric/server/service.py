@@ -146,7 +146,7 @@ class Service:
     async def admit(self, call: Call, route: Route) -> None:
         """Tell who calls, and refuse whoever may not, or asks too often."""
         if not route.is_open:
-            refuse_other_sites(call)
+            refuse_other_sites(call.method, call.headers)
             call.caller = await self.guard.caller_of(call)
         if call.caller.is_known or await self.guard.has_tokens():
             self.rates.count(call.caller, call.address)
