@@ -134,6 +134,7 @@ from flowfabric.api.flows import (
     WaitForFlow,
     WithdrawDependencyEdge,
 )
+from flowfabric.api.gauges import ReadGauges
 from flowfabric.api.grants import (
     ClaimExecution,
     ClaimForWorker,
@@ -361,6 +362,7 @@ from flowfabric.model.flow_results import (
     Staged,
     Withdrawn,
 )
+from flowfabric.model.gauges import Gauges
 from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import (
@@ -3630,6 +3632,16 @@ class Methods(ABC):
                 limit=limit,
             )
         )
+
+    # --- gauges ---------------------------------------------------------------------------------
+
+    async def read_gauges(self) -> Gauges:
+        """Ready, running and suspended work by lane, live workers, and what no worker can run.
+
+        It costs a bounded look into indexes, however much has ended. It is asked for beside the
+        store; a server shows the same numbers as metrics.
+        """
+        return await self.call(ReadGauges())
 
     # --- repairs --------------------------------------------------------------------------------
 

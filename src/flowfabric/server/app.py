@@ -60,7 +60,11 @@ class Application:
             except Gone:
                 status = _GONE
             finally:
-                told(call, status, monotonic() - began)
+                seconds = monotonic() - began
+                told(call, status, seconds)
+                if self.service.metering is not None:
+                    path = None if call.route is None else call.route.path
+                    self.service.metering.answered(call.method, path, status, seconds)
 
     async def _answer(self, call: Call) -> Answer | Streamed:
         try:
