@@ -15,7 +15,7 @@ from flowfabric.client import engine as client_engine
 from flowfabric.client import pauses
 from flowfabric.clock import monotonic
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import Overloaded, StoreUnavailable
+from flowfabric.errors import Overloaded, RateLimited, StoreUnavailable
 from flowfabric.model.results import Completed, LeaseRenewal
 from flowfabric.model.state import PublicState
 from flowfabric.server.access.guard import OpenGuard
@@ -324,6 +324,52 @@ def test_a_server_with_too_much_to_do_refuses_new_work_and_takes_reports(
             assert len(await client.claim(**ME)) == 1
 
     asyncio.run(main())
+
+
+def test_a_worker_outlives_a_server_that_has_no_room_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits that out, for claims as for reports."""
+    monkeypatch.setattr(client_engine, "_PATIENCE_S", 0.0)
+
+    async def main() -> None:
+        async with behind_a_proxy() as (_, server, _, _):
+            ff = Fabric(server.address)
+
+            @ff.task
+            async def give(n: int) -> int:
+                return n
+
+            async with ff:
+                run = await ff.submit(give, 7)
+                refused, rates = asyncio.Event(), server.service.rates.count
+
+                def refuse(*_: object) -> None:
+                    refused.set()
+                    raise RateLimited("too often", retry_after_ms=1)
+
+                monkeypatch.setattr(server.service.rates, "count", refuse)
+                monkeypatch.setattr(server.service.guard, "has_tokens", _yes)
+                worker = Worker(ff)
+                running = asyncio.create_task(worker.run(handle_signals=False))
+                await within(refused.wait())
+                refused.clear()
+                await within(refused.wait())  # it has asked again
+                monkeypatch.setattr(server.service.rates, "count", rates)
+                monkeypatch.setattr(server.service.guard, "has_tokens", _no)
+                assert await run.result("30s") == 7
+                worker.stop()
+                await within(running)
+
+    asyncio.run(main())
+
+
+async def _yes() -> bool:
+    return True
+
+
+async def _no() -> bool:
+    return False
 
 
 # --- several servers -----------------------------------------------------------------------------
