@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -194,6 +197,13 @@ def test_a_thousand_pages_are_counted_and_added_up(tmp_path: Path) -> None:
     assert "a handler with 100 children: 300 words" in done.stdout
 
 
+def served(told: str) -> str:
+    """The address of the demo's server."""
+    found = re.search(r"http://127\.0\.0\.1:\d+", told)
+    assert found is not None, told
+    return found[0]
+
+
 @pytest.mark.slow
 @pytest.mark.chaos
 def test_the_demo_shows_durability_without_a_terminal(tmp_path: Path) -> None:
@@ -202,6 +212,9 @@ def test_the_demo_shows_durability_without_a_terminal(tmp_path: Path) -> None:
     assert "✗" not in done.stdout
     for told in ("interrupted_reclaimed", "ended_success", "kill -9", "why", "frame 20 of 20"):
         assert told in done.stdout
+    assert "the same worker ran it: hello, Joan" in done.stdout
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(served(done.stdout))
     assert not [c for c in done.stdout if not (c.isprintable() or c == "\n")]
     assert not list(tmp_path.glob("flowfabric-demo-*"))
 
@@ -213,7 +226,7 @@ def test_the_demo_shows_durability_without_a_terminal(tmp_path: Path) -> None:
     [
         ("worker:", signal.SIGTERM),
         ("── 1.", signal.SIGINT),
-        ("── 2.", signal.SIGTERM),
+        ("server:", signal.SIGTERM),
         ("at: page", signal.SIGINT),
     ],
 )
@@ -241,9 +254,44 @@ def test_the_demo_ends_cleanly_when_interrupted(
     assert "Traceback" not in told + rest
     assert "interrupted" in rest
     assert not list(tmp_path.glob("flowfabric-demo-*"))
-    worker = re.search(r"process (\d+)", told)
-    assert worker is not None
-    assert not psutil.pid_exists(int(worker[1]))
+    started = re.findall(r"(?:worker|server): +process (\d+)", told)
+    assert started
+    assert not [each for each in started if psutil.pid_exists(int(each))]
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_the_demo_leaves_its_server_to_a_person_until_ctrl_c(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    person, terminal = pty.openpty()
+    with closing(os.fdopen(person, "rb", buffering=0)) as screen:
+        demo = subprocess.Popen(
+            [sys.executable, "-u", str(ROOT / "examples" / "demo.py")],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
+        try:
+            os.close(terminal)
+            told = ""
+            while "Ctrl-C ends them" not in told:
+                told += screen.read(4096).decode(errors="replace")
+            address = served(told)
+            assert "/v1/executions" in httpx.get(f"{address}/docs").text
+            assert httpx.get(f"{address}/readyz").json()["ready"] is True
+            asked = {"execution_kind": "greet", "input": {"name": "Hedy"}}
+            made = httpx.post(f"{address}/v1/executions?wait=20s", json=asked, timeout=60)
+            assert made.json()["outcome"]["result"] == "hello, Hedy"
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(60) == 0
+        finally:
+            demo.kill()
+            demo.wait()
+    assert not list(tmp_path.glob("flowfabric-demo-*"))
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
 
 
 def test_an_order_takes_messages_over_chapters_and_a_crash(tmp_path: Path) -> None:
