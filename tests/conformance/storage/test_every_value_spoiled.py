@@ -49,6 +49,7 @@ JSON: Final = (
     ("ff_lane_registry", "tenant_weights"),
     ("ff_worker_registry", "lanes"),
     ("ff_worker_registry", "kinds"),
+    ("ff_claim", "leases"),
     ("ff_operator_event", "details"),
     ("ff_budget_policy", "policy"),
     ("ff_budget_usage_dedup", "outcome"),
