@@ -10,6 +10,7 @@ import os
 import sys
 import sysconfig
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ def main() -> int:
         _complain(error)
         return 1
     _tell(files_of(None), is_loaded=True)
-    asyncio.run(_work(worker))
+    asyncio.run(_work(worker, given["parent"]))
     return 0
 
 
@@ -57,26 +58,25 @@ def _worker(app: Fabric, given: dict[str, Any]) -> Worker:
     return Worker(app, **options)
 
 
-async def _work(worker: Worker) -> None:
-    beside = asyncio.create_task(_look_around(worker))
+async def _work(worker: Worker, parent: int) -> None:
+    beside = asyncio.create_task(_look_around(worker, parent))
     try:
         await worker.run()
     finally:
         beside.cancel()
 
 
-async def _look_around(worker: Worker) -> None:
+async def _look_around(worker: Worker, parent: int) -> None:
     """Tell of files that are imported later; stop when the program that started this is gone."""
-    parent, told = os.getppid(), files_of(None).keys()
-    while True:
-        await asyncio.sleep(_LOOK_S)
-        if os.getppid() != parent:
-            worker.stop()
-            return
-        files = files_of(None)
-        if files.keys() != told:
-            told = files.keys()
-            _tell(files, is_loaded=True)
+    told = files_of(None).keys()
+    with suppress(BrokenPipeError):  # it is gone, too
+        while os.getppid() == parent:
+            await asyncio.sleep(_LOOK_S)
+            files = files_of(None)
+            if files.keys() != told:
+                told = files.keys()
+                _tell(files, is_loaded=True)
+    worker.stop()
 
 
 def files_of(error: Exception | None) -> dict[str, int]:

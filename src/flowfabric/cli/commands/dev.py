@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Any, Final
 
 from flowfabric.cli import values
@@ -50,6 +51,7 @@ async def dev(call: Call) -> Exit:
         "namespace": call.arguments.namespace,
         "concurrency": call.arguments.concurrency,
         "drain_s": _DRAIN_S,
+        "parent": os.getpid(),
     }
     reloading = Reloading(given, call.terminal)
     with stopping_on_signals(serving.hung_up) as stops:
