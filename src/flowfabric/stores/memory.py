@@ -20,12 +20,14 @@ from flowfabric.model.execution import Body, Execution
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
+from flowfabric.model.state import StateVector
 from flowfabric.stores.base import (
     Changes,
     Corrupt,
     Found,
     ListFilter,
     RowChanges,
+    Standing,
     StoreConflict,
     Wanted,
     look_in_order,
@@ -44,6 +46,7 @@ from flowfabric.stores.indexes import (
     uuid_of,
 )
 from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogCount, LogQuery, LogTally, Position
+from flowfabric.stores.standing import part_of
 from flowfabric.stores.tables import (
     LANES,
     MEMBERS,
@@ -329,6 +332,17 @@ class MemoryView:
             counted[key] = counted.get(key, 0) + 1
         return [(route, state, number) for (route, state), number in counted.items()]
 
+    async def standing(self, most: int) -> list[Standing]:
+        parts, found = Counter[str](), dict[tuple[Route, StateVector], tuple[int, int]]()
+        for each in self._tables.executions.values():
+            part, key = part_of(each.state), (each.route, each.state)
+            if part is None or parts[part] >= most:
+                continue
+            parts[part] += 1
+            number, since = found.get(key, (0, each.last_transition_at))
+            found[key] = (number + 1, min(since, each.last_transition_at))
+        return [Standing(*key, *told) for key, told in found.items()]
+
     async def next_due(self) -> int | None:
         executions = self._tables.executions.values()
         times = [when for e in executions if (when := e.due_at or e.purge_at) is not None]
@@ -505,6 +519,9 @@ class MemoryStore:
     async def schema_differences(self) -> list[tuple[str, str]]:
         """There is no schema."""
         return []
+
+    def measure(self, waited: Callable[[float], None]) -> None:
+        """There is no pool."""
 
     async def upkeep(self) -> list[tuple[str, str, str]]:
         """There is nothing to warn about."""

@@ -41,6 +41,9 @@ def add_arguments(parser: FfParser) -> None:
     parser.add_argument(
         "--warm", type=values.number, metavar="N", help="waiting handlers kept in memory"
     )
+    parser.add_argument(
+        "--metrics", metavar="ADDR", help="answer scrapes of Prometheus here, e.g. :9464"
+    )
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     parser.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="for people or machines"
@@ -66,6 +69,7 @@ async def worker(call: Call) -> Exit:
         "lease_ttl": _seconds(arguments.lease_ttl),
         "drain_timeout": _seconds(arguments.drain_timeout),
         "warm": arguments.warm,
+        "metrics": arguments.metrics,
     }
     chosen = Worker(app, **{name: value for name, value in options.items() if value is not None})
     write_logs(call.terminal.err, level=_level(call), form=arguments.log_format)

@@ -27,6 +27,7 @@ EVENTS: Final = {
         *("worker_id", "worker_instance_id", "store", "namespaces", "lanes", "kinds"),
         *("capabilities", "concurrency", "lease_ttl_ms"),
     ),
+    "worker_measured": ("address",),
     "worker_draining": ("worker_instance_id", "running"),
     "worker_asked_to_end": ("worker_instance_id",),
     "worker_stopped": ("worker_instance_id",),
@@ -71,6 +72,12 @@ def started(settings: Settings, url: str, namespace: str) -> None:
     ]
     text = f"worker {settings.instance_id} starts on {mask(url)}: {'; '.join(parts)}"
     _LOGGER.info("%s", text, extra={"event": "worker_started", **facts})
+
+
+def measured(address: str) -> None:
+    """Where it answers scrapes."""
+    extra = {"event": "worker_measured", "address": address}
+    _LOGGER.info("metrics at http://%s/metrics", address, extra=extra)
 
 
 def draining(settings: Settings, running: int) -> None:
