@@ -202,6 +202,7 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /v1/tokens": Line("A", "own"),
     "DELETE /v1/tokens/{token_id}": Line("A", "object"),
     # the server
+    "GET /metrics": Line("mA", "all"),  # where `metrics_auth` asks for a token
     "POST /v1/commands": Line("wsA", "none", {"items": []}),
     "POST /v1/hints": Line("+", "none", {"topics": [], "wait_ms": 0}),
     "GET /v1": Line("*", "none"),

@@ -100,7 +100,7 @@ def test_every_route_is_written_down() -> None:
 
 @scenario
 async def test_every_route_by_every_scope(lab: Lab) -> None:
-    desk = Desk(lab.engine, rate_address=100_000)
+    desk = Desk(lab.engine, rate_address=100_000, metrics_auth=True)
     tokens = {letter: await token(lab, word) for letter, word in LETTERS.items()}
     names = {**ABSENT, "handle": "x"}
     for route, line in EXPECTED.items():
@@ -125,7 +125,7 @@ def test_what_is_for_tokens_of_all_namespaces_is_known_by_name() -> None:
         *("doctor", "prepare", "trim_retention", "reconcile_execution_index", "reconcile_lines"),
         *("reconcile_budget_counters", "reconcile_flow_counters", "reconcile_quota_counters"),
         *("seed_waitpoint_hmac_secret", "rotate_waitpoint_hmac_secret_all"),
-        "shares_database",
+        *("shares_database", "read_gauges"),
     }
     assert {*OPERATIONS} >= OF_ALL | OPEN | SIFTED | OF_TOKENS | CHOSEN
 
@@ -265,7 +265,7 @@ async def test_a_listing_has_the_callers_own_and_nothing_of_others(lab: Lab) -> 
 
 @scenario
 async def test_what_belongs_to_all_is_changed_only_with_a_key_of_all(lab: Lab) -> None:
-    desk = Desk(lab.engine)
+    desk = Desk(lab.engine, metrics_auth=True)
     own, _ = await both(lab)
     restricted, everyone = await token(lab, "admin", namespace="a"), await token(lab, "admin")
     for route in lines("all"):

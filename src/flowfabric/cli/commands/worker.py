@@ -18,6 +18,7 @@ from flowfabric.cli.show.terminal import mask
 from flowfabric.model.record import replace
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.worker import Worker
+from flowfabric.sdk.worker.telling import about_attempt
 
 
 def add_arguments(parser: FfParser) -> None:
@@ -72,7 +73,9 @@ async def worker(call: Call) -> Exit:
         "metrics": arguments.metrics,
     }
     chosen = Worker(app, **{name: value for name, value in options.items() if value is not None})
-    write_logs(call.terminal.err, level=_level(call), form=arguments.log_format)
+    write_logs(
+        call.terminal.err, level=_level(call), form=arguments.log_format, about=about_attempt
+    )
     if call.terminal.as_json:
         _announce(call, chosen, app)
     await chosen.run()
