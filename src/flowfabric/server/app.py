@@ -11,7 +11,6 @@ from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, NotAcceptable, UriTooLong
 from flowfabric.ids import new_secret_id
 from flowfabric.server.access.guard import refuse_in_address
-from flowfabric.server.access.origin import refuse_other_sites
 from flowfabric.server.exchange import (
     PROBLEM,
     Answer,
@@ -23,7 +22,7 @@ from flowfabric.server.exchange import (
     Streamed,
 )
 from flowfabric.server.hosts import Hosts
-from flowfabric.server.lines import told
+from flowfabric.server.lines import REQUEST, told
 from flowfabric.server.problems import answer_of, answer_of_defect
 from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.table import RouteTable
@@ -53,6 +52,7 @@ class Application:
         call = Call(scope, receive, _request_id(dict(scope["headers"]).get(b"x-request-id")))
         began = monotonic()
         status = _GONE
+        before = REQUEST.set(call.request_id)
         with self.service.answering():
             try:
                 answer = await self._answer(call)
@@ -66,6 +66,7 @@ class Application:
                 if self.service.metering is not None:
                     path = None if call.route is None else call.route.path
                     self.service.metering.answered(call.method, path, status, seconds)
+                REQUEST.reset(before)
 
     async def _answer(self, call: Call) -> Answer | Streamed:
         try:
@@ -73,7 +74,6 @@ class Application:
             raw_path = call.scope.get("raw_path") or call.scope["path"].encode()
             check_length(raw_path, call.scope.get("query_string", b""))
             refuse_in_address(call)
-            refuse_other_sites(call)
             call.route, call.params = self.table.find(call.method, raw_path.partition(b"?")[0])
             if not call.route.is_health:
                 self.service.require_open()

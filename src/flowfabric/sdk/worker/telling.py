@@ -100,6 +100,19 @@ def stopped(settings: Settings) -> None:
     _LOGGER.info("worker %s stopped", settings.instance_id, extra=extra)
 
 
+def about_attempt() -> dict[str, object]:
+    """What a line of a handler, or of a library that it calls, belongs to."""
+    held = Held.current.get()
+    if held is None:
+        return {}
+    claimed = held.claimed
+    return {
+        "execution_id": claimed.execution_id,
+        "kind": claimed.execution_kind,
+        "attempt": claimed.attempt_index + 1,
+    }
+
+
 # --- its executions ----------------------------------------------------------------------------
 
 
