@@ -68,7 +68,7 @@ def exploring(name: str) -> Callable[[], None]:
 TWO, TIMED, PARKED = exploring("two workers"), exploring("timeouts"), exploring("parking")
 AGAIN, TAKEN = exploring("replay"), exploring("takeover")
 
-WRONG_EPOCH = "execution.lease_epoch != fence.lease_epoch and not _lapsed_since(execution, fence)"
+WRONG_EPOCH = "execution.lease_epoch != epoch and not _lapsed_since(execution, epoch)"
 OWNER = fence.refuse_unless_owner
 FAULTS: dict[str, tuple[list[Mutant], Callable[[], None]]] = {
     "no epoch check": (

@@ -223,9 +223,10 @@ class Execution(Record, frozen=True):
             due = deadline
         if attempt_due is not None and (due is None or attempt_due < due):
             due = attempt_due
-        start_by = self.start_by
-        if start_by is not None and (due is None or start_by < due):
-            due = start_by
+        if self.policy.timeout_policy.start_within_ms is not None:
+            start_by = self.start_by
+            if start_by is not None and (due is None or start_by < due):
+                due = start_by
         return due
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from flowfabric import limits
@@ -33,10 +34,15 @@ from flowfabric.model.policy import ExecutionPolicy, policy_from
 from flowfabric.model.record import replace
 from flowfabric.model.route import Route
 from flowfabric.model.successor import FlowHooks, Hook, Hooks, Role, Successor
-from flowfabric.model.ties import Ties
+from flowfabric.model.ties import UNTIED, Ties
 
 HOOKS: Final = (Role.ON_SUCCESS.value, Role.ON_FAILURE.value, Role.ON_END.value)
-_route_cache: dict[tuple[str, str, str, tuple[str, ...]], Route] = {}
+_route_cache: dict[
+    tuple[str, str, str, tuple[str, ...]], Route
+] = {}  # What ties an execution to others, and how most requests have it.
+_tying: Final = attrgetter(*HOOKS, "unique", "serial_key", "on_head_failure")
+_LOOSE: Final = _tying(NewExecution(execution_kind="any"))
+
 _hook_cache: dict[tuple[int, str], tuple[NewHook, Hook]] = {}
 
 
@@ -102,6 +108,8 @@ def to_create(
 
 def _ties(request: NewExecution, route: Route, body: Body, config: EngineConfig) -> Ties:
     """How it is bound to others outside of its flow; mostly not at all."""
+    if request.undo_stops is False and _tying(request) == _LOOSE:
+        return UNTIED
     hooks = _hooks(request, route.namespace, config)
     ties = ties_of(request)
     if request.undo_stops is not False:

@@ -10,7 +10,7 @@ from flowfabric.engine.unit.records import Rows
 from flowfabric.engine.unit.shifts import Shifts
 from flowfabric.errors import Corruption
 from flowfabric.kernel.command import Command, ExecutionCommand
-from flowfabric.kernel.decision import AnyEvent, Decision, Moment, Refused
+from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution, create
 from flowfabric.kernel.execution.dead import is_dead, letter
 from flowfabric.kernel.execution.operate import SetTag
@@ -72,10 +72,11 @@ class Effects:
         self, before: Execution, after: Execution, command: Command[object] | None
     ) -> None:
         """The worker of a lease that is over is told, unless it has ended it, with its fence."""
-        if after.is_leased or not before.is_leased or getattr(command, "fence", None) is not None:
+        worker = before.worker_instance_id
+        if worker is None or getattr(command, "fence", None) is not None:
             return
-        if before.worker_instance_id is not None:
-            self.told.add(before.worker_instance_id)
+        if before.is_leased and not after.is_leased:
+            self.told.add(worker)
 
     def note_due(self, when: int | None) -> None:
         """Something is due then."""
@@ -199,13 +200,14 @@ class View:
             else:
                 keep(record)
         for event in decision.events:
-            self.changes.log(self._signed(event, command))
+            if isinstance(event, OperatorEvent):
+                self.changes.log(self._signed(event, command))
+            else:
+                self.changes.log(event)
         return decision.reply
 
-    def _signed(self, event: AnyEvent, command: Command[object] | None) -> AnyEvent:
-        """An operator event with its actor, and the bulk operation that it belongs to."""
-        if not isinstance(event, OperatorEvent):
-            return event
+    def _signed(self, event: OperatorEvent, command: Command[object] | None) -> OperatorEvent:
+        """With its actor, and the bulk operation that it belongs to."""
         if command is not None and command.actor:
             event = replace(event, actor=command.actor)
         if self.operation_id:
@@ -228,13 +230,14 @@ class View:
             self.changes.rerouted.add(key)
         if type(command) is SetTag:
             self.changes.retagged.add(key)
-        if after.flow_id is not None and before.is_terminal is not after.is_terminal:
+        moves_end = before.is_terminal is not after.is_terminal
+        if after.flow_id is not None and moves_end:
             self._member_moves.append((before, after))
             if isinstance(command, Replay) and command.cascade:
                 self.cascading.add(key)
         if after.ties is not UNTIED:
             self.shifts.note(before, after)
-        if before.is_terminal is not after.is_terminal:
+        if moves_end:
             self._note_end(before, after)
         if before.is_watched and (row := owed(before, after, self.at)) is not None:
             self.rows.put(WATCHES, row)
@@ -248,8 +251,9 @@ class View:
         """An end may leave a dead letter, and a replay takes it away."""
         if after.ties is not UNTIED or before.undos is not None:
             self._tied_moves.append((before, after))
-        if is_dead(after):
-            self.rows.put(DEAD, letter(after))
+        if after.completed_at is not None:
+            if is_dead(after):
+                self.rows.put(DEAD, letter(after))
         elif is_dead(before):
             self.rows.drop_unseen(DEAD, (before.execution_id,))
 

@@ -136,12 +136,6 @@ def loss_of(execution: Execution | None, lease_epoch: int, now: int) -> str | No
     """The code of the error that the owner of a lease meets; none while it is the owner."""
     if execution is None:
         return NotFound.code
-    if execution.state.lifecycle_phase is not _ACTIVE:
-        return ExecutionNotActive.code
-    if execution.state.ownership_state is _LEASE_REVOKED:
-        return LeaseRevoked.code
-    if execution.lease_epoch != lease_epoch and not _lapsed_since(execution, lease_epoch):
-        return StaleLease.code
-    if not execution.is_leased or (execution.lease_expires_at or 0) <= now:
-        return LeaseExpired.code
-    return None
+    own = Fence(execution.lease_id or "", lease_epoch, execution.attempt_id or "")
+    refusal = refuse_unless_owner(execution, execution.execution_id, own, now)
+    return None if refusal is None else refusal.error.code
