@@ -138,6 +138,10 @@ class SyncFabric:
     ) -> SyncRun[R]: ...
     @overload
     def submit(
+        self, task: Task[..., R], /, *args: Any, fair: str | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
         self, task: Task[..., R], /, *args: Any, serial: str | None, **more: Any
     ) -> SyncRun[R]: ...
     @overload
