@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from flowfabric.engine.engine import Engine
 from tests.support.databases import PostgresServer, migrate, postgres_server
 from tests.support.lab import DURABLE_STORES, STORES, Lab
+from tests.support.socketed import THROUGH_HTTP
 from tests.support.transports import check, watch
 
 # A fixture is shared by the examples of one test on purpose; how fast one runs depends on a store.
@@ -69,7 +70,7 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
 
 def open_lab(store: str, request: pytest.FixtureRequest, stack: ExitStack) -> Lab:
     runner = None
-    if store == "memory":
+    if store in ("memory", "http"):
         url = "memory://"
     elif store == "sqlite":
         path: Path = request.getfixturevalue("tmp_path") / "lab.db"
@@ -79,10 +80,34 @@ def open_lab(store: str, request: pytest.FixtureRequest, stack: ExitStack) -> La
         server: PostgresServer = request.getfixturevalue("postgres")
         url = stack.enter_context(server.lab_database())
         runner = stack.enter_context(server.keeper.at_work())
-    lab = Lab(url, runner=runner)
+    lab = Lab(url, runner=runner, through_http=THROUGH_HTTP or store == "http")
     lab.open()
     stack.callback(lab.close)
     return lab
+
+
+# What these show, every engine behind a server must show too; the others only where FF_THROUGH=http
+# says so, because each test takes a server of its own.
+_OVER_HTTP = (
+    "conformance/batches/test_batches",
+    "conformance/events/test_feed",
+    "conformance/leases/test_claim",
+    "conformance/leases/test_repeated_calls",
+    "conformance/surface/",
+    "conformance/waits/test_waiting",
+    "conformance/workers/",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Some modules are run over HTTP as well."""
+    if "lab" not in metafunc.fixturenames or THROUGH_HTTP:
+        return
+    path = metafunc.definition.path.as_posix()
+    if any(each in path for each in _OVER_HTTP):
+        stores = (*STORES, "http")
+        metafunc.definition.add_marker(pytest.mark.parametrize("lab", stores, indirect=True))
 
 
 @pytest.fixture(params=STORES)

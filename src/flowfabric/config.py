@@ -23,6 +23,7 @@ from flowfabric.model.checks import (
 )
 from flowfabric.model.record import Record
 
+VERSION: Final = "0.1.0"  # of this package
 URL_VARIABLE: Final = "FLOWFABRIC_URL"
 DEFAULT_NAMESPACE: Final = "default"
 TOKEN_VARIABLE: Final = "FLOWFABRIC_TOKEN"  # noqa: S105 - the name, not a token

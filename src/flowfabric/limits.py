@@ -34,6 +34,7 @@ CLAIM_BYTES_MAX: Final = 32 * 1024 * 1024  # inputs in one claim: all are in mem
 CREATE_MAX: Final = 10_000  # executions in one create_executions call
 BATCH_ITEMS_MAX: Final = 10_000  # items that submits may gather in one execution
 BATCH_MAX: Final = 1_000  # commands one commit may carry
+HANDLERS_MAX: Final = 100_000  # of one worker
 COMMANDS_MAX: Final = 1_000  # operations one request to a server may carry
 
 # Policies

@@ -10,31 +10,50 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowfabric.assemble import open_engine
 from flowfabric.cli import main
-from flowfabric.config import EngineConfig
+from flowfabric.config import EngineConfig, user_at_host
 from flowfabric.engine.engine import Engine
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.results import Claimed
+from tests.support.server_thread import ServerThread
 
 if TYPE_CHECKING:
     import pytest
 
 T = TypeVar("T")
+BESIDE_THE_STORE = ("db", "bench", "serve", "dev")
 
 
 class Desk:
     """One database and the command line in front of it."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, folder: Path, capsys: pytest.CaptureFixture[str], *, through_server: bool = False
+    ) -> None:
         self.path = folder / "desk.db"
         self.url = f"sqlite:///{self.path}"
         self._capsys = capsys
+        self._through_server = through_server
+        self._server: ServerThread | None = None
         self.out = ""
         self.err = ""
+
+    def url_for(self, command: str) -> str:
+        """Where a command is sent: to the database, or to a server in front of it."""
+        if not self._through_server or command in BESIDE_THE_STORE:
+            return self.url
+        if self._server is None:
+            self._server = ServerThread(self.url, EngineConfig(loops=False, actor=user_at_host()))
+        return self._server.address
+
+    def close(self) -> None:
+        """Stop the server, if there is one."""
+        if self._server is not None:
+            self._server.close()
 
     def ff(self, *words: str) -> int:
         """Run a command on this database; what it printed is in `out` and `err`."""
         self._capsys.readouterr()
-        code = main([*words, "--url", self.url])
+        code = main([*words, "--url", self.url_for(words[0])])
         self.out, self.err = self._capsys.readouterr()
         assert "Traceback" not in self.err
         return code

@@ -12,7 +12,12 @@ from flowfabric.kernel.decision import Moment, Refused
 from flowfabric.kernel.execution.routing import Offer, matching_routes, missing_capabilities
 from flowfabric.kernel.explain.execution import explain
 from flowfabric.kernel.explain.limits import BoundsLook
-from flowfabric.kernel.place.workers import RegisterWorker, heartbeat_worker, register_worker
+from flowfabric.kernel.place.workers import (
+    HeartbeatWorker,
+    RegisterWorker,
+    heartbeat_worker,
+    register_worker,
+)
 from flowfabric.model.checks import check_capabilities
 from flowfabric.model.record import replace
 from flowfabric.model.results import NotRegistered, Refreshed, Registered
@@ -117,6 +122,9 @@ def worker(capabilities: tuple[str, ...] = (), heard_at: int = NOW) -> Worker:
     return Worker("default", "w1-1", "w1", ("lane",), capabilities, None, heard_at, TTL, heard_at)
 
 
+BEAT = HeartbeatWorker(namespace="default", worker_instance_id="w1-1")
+
+
 def register(known: Worker | None, worker_id: str = "w1", now: int = NOW) -> object:
     offer = Offer(("default",), ("lane",))
     command = RegisterWorker(
@@ -129,7 +137,7 @@ def register(known: Worker | None, worker_id: str = "w1", now: int = NOW) -> obj
 def test_a_worker_lapses_exactly_after_its_time(age_ms: int, live: bool) -> None:
     now = NOW + age_ms
     expected = Refreshed(now + TTL) if live else NotRegistered()
-    assert heartbeat_worker(worker(), Moment(now)).reply == expected
+    assert heartbeat_worker(worker(), BEAT, Moment(now)).reply == expected
     again = Refreshed(now + TTL) if live else Registered(now + TTL)
     assert register(worker(), now=now) == again
 
@@ -144,7 +152,7 @@ def test_an_instance_changes_its_pool_only_after_it_lapsed() -> None:
 
 def test_refreshing_keeps_the_registration_instant_and_writes_no_event() -> None:
     """Heartbeats append nothing."""
-    beat = heartbeat_worker(worker(), Moment(NOW + 5))
+    beat = heartbeat_worker(worker(), BEAT, Moment(NOW + 5))
     assert beat.events == ()
     assert beat.saves == (replace(worker(), last_heartbeat_at=NOW + 5),)
 

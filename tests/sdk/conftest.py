@@ -7,13 +7,29 @@ from pathlib import Path
 import pytest
 
 from tests.support.loopback import open_memory_behind_a_wire
+from tests.support.socketed import THROUGH_HTTP, open_memory_over_http, open_socketed
+
+# Over HTTP in every run; the others only where FF_THROUGH=http says so.
+_OVER_HTTP = (
+    "test_children",
+    "test_outage",
+    "test_streaming",
+    "test_tasks",
+    "test_waits",
+    "test_worker",
+)
 
 
 @pytest.fixture(autouse=True)
-def _memory_behind_a_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+def _memory_behind_a_wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fabrics in memory ask and are answered in bytes, so that nothing passes the waist that could
-    not cross a wire."""
-    monkeypatch.setattr("flowfabric.assemble.open_engine", open_memory_behind_a_wire)
+    not cross a wire; some of them over HTTP."""
+    opener = open_memory_behind_a_wire
+    if THROUGH_HTTP:
+        opener = open_socketed
+    elif request.path.stem in _OVER_HTTP:
+        opener = open_memory_over_http
+    monkeypatch.setattr("flowfabric.assemble.open_engine", opener)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

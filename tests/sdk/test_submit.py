@@ -332,7 +332,7 @@ def test_a_wait_that_timed_out_is_told_even_if_the_reason_cannot_be_read(
                 raise StoreUnavailable("down")
 
             monkeypatch.setattr(await ff.start(), "explain", explain)
-            with pytest.raises(WaitTimeout, match=r"still waiting after 10 ms\. ") as caught:
+            with pytest.raises(WaitTimeout, match=r"still waiting\. ") as caught:
                 await run.result(timeout="10ms")
             assert caught.value.explanation == ""
 

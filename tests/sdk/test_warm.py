@@ -110,7 +110,7 @@ def test_a_handler_that_was_overtaken_is_dropped_and_writes_nothing(durable_url:
     assert tops == ["mine", "other", "mine"]
 
 
-async def _never(limit: int) -> list[Any]:
+async def _never(limit: int, wait_ms: int = 0) -> list[Any] | None:
     return []
 
 

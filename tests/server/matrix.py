@@ -162,6 +162,28 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /v1/signing-keys/rotate": Line("A", "all", {"new_kid": "k9"}),
     "GET /v1/system": Line(OPERATE, "all"),
     "GET /v1/workers": Line(READ, "own"),
+    "POST /v1/workers/register": Line(
+        "wA",
+        "own",
+        {
+            "worker_id": "w",
+            "worker_instance_id": "new-worker",
+            "lanes": ["default"],
+            "liveness_ttl_ms": 5_000,
+        },
+    ),
+    "POST /v1/workers/claim": Line(
+        "wA",
+        "own",
+        {"worker_id": "w", "worker_instance_id": "new-worker", "lanes": ["idle"], "wait_ms": 0},
+    ),
+    "POST /v1/workers/stops": Line("wA", "own", {"worker_instance_id": "new-worker"}),
+    "POST /v1/workers/give-back": Line(
+        "wA", "shared", {"worker_instance_id": "new-worker", "claim_id": "c"}
+    ),
+    "DELETE /v1/workers/{worker_instance_id}": Line("wA", "object"),
+    "POST /v1/workers/{worker_instance_id}/heartbeat": Line("wA", "object", {}),
+    "POST /v1/workers/{worker_instance_id}/drain": Line(OPERATE, "object", {"reason": "x"}),
     "POST /v1/workers/{worker_instance_id}/dead": Line(OPERATE, "object", {"reason": "x"}),
     "POST /v1/groups": Line(OPERATE, "own", {"group_id": "new"}),
     "GET /v1/groups": Line(READ, "own"),

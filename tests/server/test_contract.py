@@ -63,7 +63,12 @@ POST /v1/budgets/{}/usage
 GET /v1/lanes
 PATCH /v1/lanes/{}
 POST /v1/commands
+POST /v1/workers/register
+POST /v1/workers/claim
+POST /v1/workers/stops
 GET /v1/workers
+DELETE /v1/workers/{}
+POST /v1/workers/{}/drain
 POST /v1/workers/{}/dead
 GET /v1/events
 GET /v1/executions/{}/stream

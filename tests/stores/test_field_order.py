@@ -43,7 +43,10 @@ ORDER = {
     """,
     "Worker": """
         namespace worker_instance_id worker_id lanes capabilities kinds last_heartbeat_at
-        liveness_ttl_ms registered_at
+        liveness_ttl_ms registered_at host version concurrency busy draining
+    """,
+    "ClaimRow": """
+        worker_instance_id claim_id digest leases repeats due_at
     """,
     "Lane": """
         lane_id lane_state registered_at changed_at reason weight aging_ms bounds tenant_weights

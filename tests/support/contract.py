@@ -84,7 +84,8 @@ def _faults(value: Any, schema: Schema, at: str, *, is_closed: bool) -> Iterator
         if all(tried):
             yield min(tried, key=lambda each: (len(each), -len(each[0])))[0]
     if isinstance(value, dict):
-        yield from _of_object(value, schema, at, is_closed=is_closed)
+        is_open = "anyOf" in schema  # each of the alternatives has looked
+        yield from _of_object(value, schema, at, is_closed=is_closed and not is_open)
     if isinstance(value, list):
         yield from _of_list(value, schema, at)
 

@@ -49,6 +49,9 @@ async def history(lab: Lab, name: str) -> None:
     await engine.fail(lost.handle, reason="lost", failure_class="permanent")
     late = await lab.started(**here)
     await engine.delay(late.handle, delay_until=lab.now + 600_000)
+    await lab.create(**here)
+    (named,) = await lab.claims(name, lanes=(name,), claim_id=name)
+    await engine.complete(named.handle)
     running = await lab.started(
         tags={"a.b": name}, idempotency_key=name, execution_deadline_at=lab.now + 900_000, **here
     )

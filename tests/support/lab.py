@@ -25,6 +25,7 @@ from tests.support.databases import config_for
 from tests.support.kept import dumped
 from tests.support.loopback import Loopback
 from tests.support.runner import StepRunner
+from tests.support.socketed import THROUGH_HTTP, Socketed
 
 P = ParamSpec("P")
 
@@ -51,8 +52,11 @@ def scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 class Lab:
     """What a conformance test holds: the engine under test, its clock, and what is stored."""
 
-    def __init__(self, url: str, *, runner: StepRunner | None = None) -> None:
+    def __init__(
+        self, url: str, *, runner: StepRunner | None = None, through_http: bool = THROUGH_HTTP
+    ) -> None:
         self.url = url
+        self._through_http = through_http
         self.clock = ManualClock()
         self.config = config_for(url)
         self.engine = self._opened()
@@ -70,6 +74,8 @@ class Lab:
         """An engine; the one in memory is asked through bytes, so that nothing is asked or answered
         that could not cross a wire."""
         engine = open_engine(self.url, config=self.config, clock=self.clock)
+        if self._through_http:
+            return cast("Engine", Socketed(engine))
         if self.url.startswith("memory:"):
             return cast("Engine", Loopback(engine))
         return engine

@@ -83,6 +83,11 @@ class EngineBackend(Methods):
         return nullcontext()
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it is behind a network, where an answer may be lost and a poll is dear."""
+        return False
+
+    @property
     @abstractmethod
     def home_namespace(self) -> str:
         """The tenant of calls that name none."""

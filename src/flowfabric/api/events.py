@@ -26,13 +26,15 @@ _ERRORS: Final = (InvalidCursor, CursorExpired, InvalidTagKey)
 class ReadEvents(Request[EventPage], frozen=True, kw_only=True):
     """A page of the feed, oldest first; without kinds, all of them.
 
-    Events of one execution come in the order in which they happened.
+    Events of one execution come in the order in which they happened. `until`: a cursor; nothing
+    that comes behind it is shown, and a page that has come there is the end.
     """
 
     kinds: Sequence[EventKindGiven] = ()
     filter: EventFilter = EVERYTHING
     after: str | None = None
     limit: int = limits.PAGE_DEFAULT
+    until: str | None = None
 
 
 @operation("subscribe_events", Kind.WAIT, Scope.READ, errors=_ERRORS)

@@ -29,6 +29,11 @@ def stream_topic(execution_id: str) -> str:
     return f"stream:{execution_id}"
 
 
+def worker_topic(worker_instance_id: str) -> str:
+    """A worker has lost a lease, or is asked to end."""
+    return f"worker:{worker_instance_id}"
+
+
 def group_topic(group_id: str) -> str:
     """A delivery of a consumer group was acknowledged."""
     return f"group:{group_id}"

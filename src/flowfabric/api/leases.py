@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.refusals import BY_FENCE, BY_HANDLE, FRAMED, JOURNALED
 from flowfabric.api.words import FailureClassGiven
-from flowfabric.errors import InvalidCapabilities, PayloadTooLarge
+from flowfabric.errors import ClaimIdReused, InvalidCapabilities, PayloadTooLarge
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Fence
 from flowfabric.model.handle import Handle
@@ -18,6 +18,7 @@ from flowfabric.model.results import (
     Claimed,
     Completed,
     Delayed,
+    GivenBack,
     LeaseRenewal,
     Progressed,
     RetryScheduled,
@@ -26,13 +27,16 @@ from flowfabric.model.results import (
 from flowfabric.model.stream import NewFrame
 
 
-@operation("claim", Kind.WAIT, Scope.WORKER, errors=(InvalidCapabilities,))
+@operation("claim", Kind.WAIT, Scope.WORKER, errors=(InvalidCapabilities, ClaimIdReused))
 class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
     """Up to `limit` executions over several lanes in one transaction, best first.
 
     Waits up to `wait_ms` when there is none, and then answers an empty list. Only work that
     this worker can run is looked at. Lanes get their parts by weight, and the tenants of
     `namespaces` equal parts of each lane.
+
+    `claim_id`: for callers whose answers may be lost. A claim that is repeated with its id is
+    answered what is left of the same leases; after an empty answer it is like new.
     """
 
     lanes: Sequence[str]
@@ -45,6 +49,18 @@ class Claim(Request[list[Claimed]], frozen=True, kw_only=True):
     namespace: str | None = None
     namespaces: Sequence[str] | None = None
     wait_ms: int = 0
+    claim_id: str | None = None
+
+
+@operation("give_back_claim", Kind.WRITE, Scope.WORKER)
+class GiveBackClaim(Request[GivenBack], frozen=True, kw_only=True):
+    """Nobody got the answer to a claim with an id: its leases go back, and nothing is counted.
+
+    Once the claim was repeated its worker has the leases, and none goes back.
+    """
+
+    worker_instance_id: str
+    claim_id: str
 
 
 @operation("renew", Kind.WRITE, Scope.WORKER, errors=BY_HANDLE)

@@ -185,6 +185,7 @@ from flowfabric.api.leases import (
     Delay,
     Fail,
     FailExecution,
+    GiveBackClaim,
     Progress,
     Renew,
     RenewLease,
@@ -291,7 +292,15 @@ from flowfabric.api.words import (
     StepGiven,
     VisibilityGiven,
 )
-from flowfabric.api.workers import HeartbeatWorker, ListWorkers, MarkWorkerDead, RegisterWorker
+from flowfabric.api.workers import (
+    DrainWorker,
+    HeartbeatWorker,
+    LeaveWorker,
+    ListWorkers,
+    MarkWorkerDead,
+    RegisterWorker,
+    WaitForStops,
+)
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked, Namespaces
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
@@ -391,10 +400,12 @@ from flowfabric.model.results import (
     Completed,
     CreateResult,
     Delayed,
+    DrainAsked,
     ExecutionContext,
     ExecutionSnapshot,
     ExpiredLease,
     Explanation,
+    GivenBack,
     GrantIssued,
     LaneChanged,
     LaneConfigured,
@@ -458,7 +469,7 @@ from flowfabric.model.suspension import (
 )
 from flowfabric.model.watch import Watching
 from flowfabric.model.words import HeadFailure
-from flowfabric.model.worker import Worker
+from flowfabric.model.worker import HeldLease, StopsHeard, Worker
 
 R = TypeVar("R")
 
@@ -1044,12 +1055,16 @@ class Methods(ABC):
         namespace: str | None = None,
         namespaces: Sequence[str] | None = None,
         wait_ms: int = 0,
+        claim_id: str | None = None,
     ) -> list[Claimed]:
         """Up to `limit` executions over several lanes in one transaction, best first.
 
         Waits up to `wait_ms` when there is none, and then answers an empty list. Only work that
         this worker can run is looked at. Lanes get their parts by weight, and the tenants of
         `namespaces` equal parts of each lane.
+
+        `claim_id`: for callers whose answers may be lost. A claim that is repeated with its id is
+        answered what is left of the same leases; after an empty answer it is like new.
         """
         return await self.call(
             Claim(
@@ -1063,7 +1078,17 @@ class Methods(ABC):
                 namespace=namespace,
                 namespaces=namespaces,
                 wait_ms=wait_ms,
+                claim_id=claim_id,
             )
+        )
+
+    async def give_back_claim(self, *, worker_instance_id: str, claim_id: str) -> GivenBack:
+        """Nobody got the answer to a claim with an id: its leases go back, and nothing is counted.
+
+        Once the claim was repeated its worker has the leases, and none goes back.
+        """
+        return await self.call(
+            GiveBackClaim(worker_instance_id=worker_instance_id, claim_id=claim_id)
         )
 
     async def renew(
@@ -3122,6 +3147,9 @@ class Methods(ABC):
         capabilities: Sequence[str] = (),
         kinds: Sequence[str] | None = None,
         namespace: str | None = None,
+        host: str | None = None,
+        version: str | None = None,
+        concurrency: int | None = None,
     ) -> Registered | Refreshed:
         """Say that a worker is there, and what it can do."""
         return await self.call(
@@ -3133,15 +3161,54 @@ class Methods(ABC):
                 capabilities=capabilities,
                 kinds=kinds,
                 namespace=namespace,
+                host=host,
+                version=version,
+                concurrency=concurrency,
             )
         )
 
     async def heartbeat_worker(
-        self, *, worker_instance_id: str, namespace: str | None = None
+        self, *, worker_instance_id: str, namespace: str | None = None, busy: int | None = None
     ) -> Refreshed | NotRegistered:
-        """Still there. `NotRegistered` asks to register again."""
+        """Still there, and so many handlers run. `NotRegistered` asks to register again."""
         return await self.call(
-            HeartbeatWorker(worker_instance_id=worker_instance_id, namespace=namespace)
+            HeartbeatWorker(worker_instance_id=worker_instance_id, namespace=namespace, busy=busy)
+        )
+
+    async def leave_worker(
+        self, *, worker_instance_id: str, namespace: str | None = None
+    ) -> Marked | NotRegistered:
+        """The worker ends: it is taken off the registry."""
+        return await self.call(
+            LeaveWorker(worker_instance_id=worker_instance_id, namespace=namespace)
+        )
+
+    async def drain_worker(
+        self, *, worker_instance_id: str, reason: str = "", namespace: str | None = None
+    ) -> DrainAsked | NotRegistered:
+        """Ask a worker to claim no more, to finish what it runs, and to end."""
+        return await self.call(
+            DrainWorker(worker_instance_id=worker_instance_id, reason=reason, namespace=namespace)
+        )
+
+    async def wait_for_stops(
+        self,
+        *,
+        worker_instance_id: str,
+        held: Sequence[HeldLease] = (),
+        namespace: str | None = None,
+        wait_ms: int = 0,
+    ) -> StopsHeard:
+        """Which of the leases that a worker holds it has lost: by a cancel, a revocation, another
+        worker. Waits up to `wait_ms` for the first of them.
+        """
+        return await self.call(
+            WaitForStops(
+                worker_instance_id=worker_instance_id,
+                held=held,
+                namespace=namespace,
+                wait_ms=wait_ms,
+            )
         )
 
     async def mark_worker_dead(
@@ -3282,12 +3349,16 @@ class Methods(ABC):
         filter: EventFilter = EVERYTHING,
         after: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
+        until: str | None = None,
     ) -> EventPage:
         """A page of the feed, oldest first; without kinds, all of them.
 
-        Events of one execution come in the order in which they happened.
+        Events of one execution come in the order in which they happened. `until`: a cursor; nothing
+        that comes behind it is shown, and a page that has come there is the end.
         """
-        return await self.call(ReadEvents(kinds=kinds, filter=filter, after=after, limit=limit))
+        return await self.call(
+            ReadEvents(kinds=kinds, filter=filter, after=after, limit=limit, until=until)
+        )
 
     async def subscribe_events(
         self,

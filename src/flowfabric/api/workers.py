@@ -8,8 +8,8 @@ from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.page import Page
 from flowfabric.errors import InvalidCapabilities, InvalidCursor
-from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
-from flowfabric.model.worker import Worker
+from flowfabric.model.results import DrainAsked, Marked, NotRegistered, Refreshed, Registered
+from flowfabric.model.worker import HeldLease, StopsHeard, Worker
 
 
 @operation("register_worker", Kind.WRITE, Scope.WORKER, errors=(InvalidCapabilities,))
@@ -23,14 +23,47 @@ class RegisterWorker(Request[Registered | Refreshed], frozen=True, kw_only=True)
     capabilities: Sequence[str] = ()
     kinds: Sequence[str] | None = None
     namespace: str | None = None
+    host: str | None = None
+    version: str | None = None
+    concurrency: int | None = None
 
 
 @operation("heartbeat_worker", Kind.WRITE, Scope.WORKER)
 class HeartbeatWorker(Request[Refreshed | NotRegistered], frozen=True, kw_only=True):
-    """Still there. `NotRegistered` asks to register again."""
+    """Still there, and so many handlers run. `NotRegistered` asks to register again."""
 
     worker_instance_id: str
     namespace: str | None = None
+    busy: int | None = None
+
+
+@operation("leave_worker", Kind.WRITE, Scope.WORKER)
+class LeaveWorker(Request[Marked | NotRegistered], frozen=True, kw_only=True):
+    """The worker ends: it is taken off the registry."""
+
+    worker_instance_id: str
+    namespace: str | None = None
+
+
+@operation("drain_worker", Kind.WRITE, Scope.OPERATE)
+class DrainWorker(Request[DrainAsked | NotRegistered], frozen=True, kw_only=True):
+    """Ask a worker to claim no more, to finish what it runs, and to end."""
+
+    worker_instance_id: str
+    reason: str = ""
+    namespace: str | None = None
+
+
+@operation("wait_for_stops", Kind.WAIT, Scope.WORKER)
+class WaitForStops(Request[StopsHeard], frozen=True, kw_only=True):
+    """Which of the leases that a worker holds it has lost: by a cancel, a revocation, another
+    worker. Waits up to `wait_ms` for the first of them.
+    """
+
+    worker_instance_id: str
+    held: Sequence[HeldLease] = ()
+    namespace: str | None = None
+    wait_ms: int = 0
 
 
 @operation("mark_worker_dead", Kind.WRITE, Scope.OPERATE)

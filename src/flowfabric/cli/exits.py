@@ -56,7 +56,7 @@ EXIT_MEANINGS: Final = {
     Exit.USAGE: "the command line is wrong",
     Exit.NOT_FOUND: "no such execution, module or database",
     Exit.REFUSED: "understood and refused; repeating it will not help",
-    Exit.UNAVAILABLE: "the store is unavailable or busy; repeating it is safe",
+    Exit.UNAVAILABLE: "the store or server is unavailable or busy; repeating it is safe",
     Exit.TIMEOUT: "not finished within the wait; the work goes on",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }

@@ -73,7 +73,7 @@ def add_common(
         "--url",
         default=default,
         metavar="URL",
-        help="the store; else FLOWFABRIC_URL, else sqlite:///flowfabric.db",
+        help="the store or a server; else FLOWFABRIC_URL, else sqlite:///flowfabric.db",
     )
     if many_tenants is not None:
         group.add_argument(

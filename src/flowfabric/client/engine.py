@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from copy import copy
+from functools import cache
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from flowfabric import forks, limits
 from flowfabric.api import wire
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import Bell
-from flowfabric.api.leases import Renew
+from flowfabric.api.leases import Claim, GiveBackClaim, Renew
 from flowfabric.api.operation import Kind, Operation, Request
-from flowfabric.client.gather import Gatherer, Sendable
+from flowfabric.client.gather import Gatherer, Sendable, fitting
 from flowfabric.client.hints import HintFeed
-from flowfabric.client.repeats import is_safe_to_repeat, with_key
-from flowfabric.client.transport import AiohttpTransport, Reply, Transport, server_url
+from flowfabric.client.pauses import Polls, Tries
+from flowfabric.client.repeats import is_safe_to_repeat, with_claim_id, with_key
+from flowfabric.client.transport import (
+    AiohttpTransport,
+    NoAnswer,
+    NotSent,
+    Reply,
+    Transport,
+    server_url,
+)
 from flowfabric.clock import monotonic
 from flowfabric.config import DEFAULT_NAMESPACE
 from flowfabric.errors import (
+    BusyError,
     FlowFabricError,
     InvalidInput,
     NotRemote,
@@ -29,19 +40,23 @@ from flowfabric.errors import (
 )
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import from_json, replace
-from flowfabric.model.results import BackendCapabilities
+from flowfabric.model.results import BackendCapabilities, Claimed
 
 R = TypeVar("R")
 _COMMANDS: Final = "/v1/commands"
 _REQUEST_S: Final = 90.0  # for an answer that nothing is waited for
-_SLICE_MS: Final = 20_000  # the longest wait of one request: shorter than what gateways cut
-_MARGIN_S: Final = 10.0  # beside the wait itself
-_TRIES: Final = 3
-_PAUSE_S: Final = 0.1
+_RENEWAL_S: Final = 5.0  # for that to a renewal: the next one may find another way
+_MARGIN_S: Final = 10.0  # beside a wait itself
+_PATIENCE_S: Final = 10.0  # for a server that restarts, or another one behind the same address
+_CONNECTIONS: Final = 100
+_GATEWAY: Final = (502, 504)  # something before the server got no answer, or cut it off
 
 
 class RemoteEngine(EngineBackend):
     """All operations of a server's engine.
+
+    Requests that wait, renewals and all others travel on connections of their own kind: neither a
+    large result nor thousands of waits hold up a lease.
 
     >>> RemoteEngine("http://localhost:9090").backend_label()
     'remote'
@@ -62,7 +77,7 @@ class RemoteEngine(EngineBackend):
         self._namespace = namespace
         self._actor = actor
         self._ca = ca
-        self._transport = transport or AiohttpTransport(self._url, ca=ca)
+        self._connect(transport)
         self._headers = {
             "content-type": wire.CONTENT_TYPE,
             "accept": f"{wire.CONTENT_TYPE}, application/json",
@@ -71,10 +86,23 @@ class RemoteEngine(EngineBackend):
             self._headers["x-flowfabric-namespace"] = namespace
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
-        self._writes = Gatherer(self._send, in_flight=2)
-        self._renewals = Gatherer(self._send, in_flight=1)
-        self._hints = HintFeed(self._hear)
+        self._gather()
+        self._polls = Polls()
+        self._hints = HintFeed(self._hear, self._polls)
+        self._unanswered: dict[str, tuple[Claim, float]] = {}  # by worker, and until when
+        self._giving_back: set[asyncio.Task[None]] = set()
         self._about: dict[str, Any] = {}
+
+    def _connect(self, transport: Transport | None = None) -> None:
+        self._transport = transport or AiohttpTransport(
+            self._url, ca=self._ca, connections=_CONNECTIONS
+        )
+        self._urgent = transport or AiohttpTransport(self._url, ca=self._ca)
+        self._waiting = transport or AiohttpTransport(self._url, ca=self._ca)
+
+    def _gather(self) -> None:
+        self._writes = Gatherer(self._send, in_flight=2)
+        self._renewals = Gatherer(self._send_renewals, in_flight=1)
 
     def __repr__(self) -> str:
         return f"RemoteEngine({self._url!r})"
@@ -84,23 +112,27 @@ class RemoteEngine(EngineBackend):
     async def call(self, request: Request[R]) -> R:
         """The reply to one request; a refusal is raised."""
         operation = self._operation(request)
+        reply: R
+        if isinstance(request, Claim):
+            return await self._claim(operation, request)  # type: ignore[return-value]
         request = self._signed(operation, request)
         if operation.kind is Kind.WAIT and getattr(request, "wait_ms", 0) != 0:
-            waited: R = await self._wait(operation, request)
-            return waited
-        if operation.kind is not Kind.WRITE:
-            reply: R = await self._ask(operation, wire.encode_request(request), _REQUEST_S)
-            return reply
-        lane = self._renewals if isinstance(request, Renew) else self._writes
-        written: R = await self._patiently(
-            request, lambda: lane.run(operation, wire.encode_request(request))
-        )
-        return written
+            reply = await self._wait(operation, request)
+        elif operation.kind is not Kind.WRITE:
+            reply = await self._ask(operation, request)
+        else:
+            lane = self._renewals if isinstance(request, Renew) else self._writes
+            body = wire.encode_request(request)
+            reply = await self._again(
+                lambda: lane.run(operation, body), is_safe=is_safe_to_repeat(request)
+            )
+        return reply
 
     async def call_many(self, requests: Sequence[Request[R]]) -> list[R | FlowFabricError]:
         """The reply, or the error object, for each request."""
         answers: list[Any] = []
         sent: list[tuple[int, Sendable]] = []
+        send: Callable[[Sequence[Sendable]], Awaitable[Sequence[Any]]] = self._send_renewals
         for index, request in enumerate(check_list(requests, field="requests")):
             answers.append(None)
             try:
@@ -109,9 +141,12 @@ class RemoteEngine(EngineBackend):
                 sent.append((index, Sendable(operation, body)))
             except FlowFabricError as error:
                 answers[index] = error
-        for start in range(0, len(sent), limits.COMMANDS_MAX):
-            several = sent[start : start + limits.COMMANDS_MAX]
-            replies = await self._send([each for _, each in several])
+            if not isinstance(request, Renew):
+                send = self._send
+        while sent:
+            size = fitting([each for _, each in sent])
+            several, sent = sent[:size], sent[size:]
+            replies = await send([each for _, each in several])
             for (index, _), reply in zip(several, replies, strict=True):
                 answers[index] = reply
         return answers
@@ -129,77 +164,184 @@ class RemoteEngine(EngineBackend):
             request = replace(request, actor=self._actor)
         return with_key(request)
 
-    async def _patiently(self, request: Request[Any], ask: Callable[[], Any]) -> Any:
-        """Ask again where the first answer was lost and a repetition is safe."""
-        for attempt in range(_TRIES):
+    async def _again(self, ask: Callable[[], Awaitable[R]], *, is_safe: bool) -> R:
+        """The reply, asked for again where there was no room, or where the answer was lost and a
+        repetition is safe."""
+        tries = Tries(_PATIENCE_S)
+        while True:
             try:
                 return await ask()
-            except OutcomeUnknown:
-                if attempt == _TRIES - 1 or not is_safe_to_repeat(request):
+            except BusyError as error:
+                if not await tries.again(error.fields.get("retry_after_ms")):
                     raise
-            await asyncio.sleep(_PAUSE_S * 2**attempt)
-        raise AssertionError("unreachable")
+            except OutcomeUnknown:
+                if not (is_safe and await tries.again()):
+                    raise
+
+    async def _ask(self, operation: Operation, request: Request[Any]) -> Any:
+        """One request by itself: what it reads may be read again."""
+        body = wire.encode_request(request)
+        is_read = operation.kind is Kind.READ or operation.name in _READ_AGAIN
+
+        async def ask() -> Any:
+            return await self._alone(operation, body, _REQUEST_S)
+
+        try:
+            return await self._again(ask, is_safe=is_read)
+        except OutcomeUnknown as error:
+            if is_read:
+                raise StoreUnavailable(error.detail) from None
+            raise
 
     # --- waits ---------------------------------------------------------------------------------
 
     async def _wait(self, operation: Operation, request: Request[Any]) -> Any:
         """In slices, each short enough for every gateway on the way."""
         wait_ms: int | None = getattr(request, "wait_ms", None)
-        if wait_ms is not None and (type(wait_ms) is not int or wait_ms < 0):
-            return await self._ask(operation, wire.encode_request(request), _REQUEST_S)
+        is_wait = waits_for_ever(operation) if wait_ms is None else type(wait_ms) is int
+        if not is_wait or (wait_ms or 0) < 0:  # the engine says what is wrong with it
+            return await self._ask(operation, request)
         until = None if wait_ms is None else monotonic() + wait_ms / 1000
+        is_safe = operation.name in _READ_AGAIN
         while True:
-            left_ms = _SLICE_MS if until is None else int((until - monotonic()) * 1000)
-            slice_ms = max(0, min(_SLICE_MS, left_ms))
-            body = wire.encode_request(replace(request, wait_ms=slice_ms))
-            is_last = until is not None and left_ms <= _SLICE_MS
+            most_ms, began = self._polls.ms, monotonic()
+            left_ms = most_ms if until is None else max(0, int((until - monotonic()) * 1000))
+            is_last = until is not None and left_ms <= most_ms
             try:
-                reply = await self._ask(operation, body, slice_ms / 1000 + _MARGIN_S)
+                reply = await self._again(
+                    lambda: self._slice(operation, request, until), is_safe=is_safe
+                )
             except WaitTimeout:
                 if is_last:
                     raise
                 continue
-            if is_last or has_news(reply):
+            # Nothing, and before its time: nothing can come, of what has ended for example.
+            is_early = monotonic() - began < most_ms / 2000
+            if is_last or is_early or has_news(reply):
                 return reply
 
-    async def _ask(self, operation: Operation, body: bytes, timeout_s: float) -> Any:
-        """One request by itself: what it reads may be read again."""
-        sendable = Sendable(operation, body)
-        for attempt in range(_TRIES):
+    async def _slice(self, operation: Operation, request: Request[Any], until: float | None) -> Any:
+        """One request that waits, for no longer than what is left."""
+        slice_ms = self._polls.ms
+        if until is not None:
+            slice_ms = max(0, min(slice_ms, int((until - monotonic()) * 1000)))
+        body = wire.encode_request(replace(request, wait_ms=slice_ms))
+        began = monotonic()
+        try:
+            reply = await self._alone(operation, body, slice_ms / 1000 + _MARGIN_S, self._waiting)
+        except OutcomeUnknown:
+            self._polls.was_cut(monotonic() - began)
+            raise
+        except WaitTimeout:
+            self._polls.was_whole()
+            raise
+        if not has_news(reply):
+            self._polls.was_whole()
+        return reply
+
+    async def _alone(
+        self,
+        operation: Operation,
+        body: bytes,
+        timeout_s: float,
+        transport: Transport | None = None,
+    ) -> Any:
+        """The reply to a request that travels alone."""
+        sent = [Sendable(operation, body)]
+        (answer,) = await self._send(sent, timeout_s, transport)
+        if isinstance(answer, FlowFabricError):
+            raise answer
+        return answer
+
+    # --- claims --------------------------------------------------------------------------------
+
+    async def _claim(self, operation: Operation, request: Claim) -> list[Claimed]:
+        """The leases of a claim, of which none is lost with its answer: a worker that got none asks
+        for those of its last claim first."""
+        worker = request.worker_instance_id
+        lost = self._unanswered.pop(worker, None) if isinstance(worker, str) else None
+        if lost is not None and monotonic() < lost[1]:
             try:
-                (answer,) = await self._send([sendable], timeout_s)
-            except OutcomeUnknown as error:
-                if operation.name not in _READ_AGAIN and operation.kind is not Kind.READ:
-                    raise
-                if attempt == _TRIES - 1:
-                    raise StoreUnavailable(error.detail) from None
-                await asyncio.sleep(_PAUSE_S * 2**attempt)
-                continue
-            if isinstance(answer, FlowFabricError):
-                raise answer
-            return answer
-        raise AssertionError("unreachable")
+                former = await self._claim_once(operation, replace(lost[0], wait_ms=0))
+            except BaseException:
+                self._unanswered[worker] = lost
+                raise
+            if former:
+                return former
+        return await self._claim_once(operation, with_claim_id(request))
+
+    async def _claim_once(self, operation: Operation, request: Claim) -> list[Claimed]:
+        claimed: list[Claimed]
+        try:
+            if type(request.wait_ms) is not int or request.wait_ms == 0:
+                claimed = await self._ask(operation, request)
+            else:
+                claimed = await self._wait(operation, request)
+        except (OutcomeUnknown, StoreUnavailable):
+            if (lasts_s := _lasts_s(request)) is not None:
+                self._unanswered[request.worker_instance_id] = (request, monotonic() + lasts_s)
+            raise
+        except asyncio.CancelledError:
+            self._give_back(request)
+            raise
+        return claimed
+
+    def _give_back(self, request: Claim) -> None:
+        """Nobody waits for this claim any more. The server notices by itself, unless something
+        between it and this client keeps the connection open."""
+        worker, claim_id = request.worker_instance_id, request.claim_id
+        if not (isinstance(worker, str) and isinstance(claim_id, str)):
+            return
+
+        async def give_back() -> None:
+            with suppress(FlowFabricError):
+                await self.call(GiveBackClaim(worker_instance_id=worker, claim_id=claim_id))
+
+        task = asyncio.create_task(give_back())
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
 
     # --- the wire ------------------------------------------------------------------------------
 
     async def _send(
-        self, several: Sequence[Sendable], timeout_s: float = _REQUEST_S
+        self,
+        several: Sequence[Sendable],
+        timeout_s: float = _REQUEST_S,
+        transport: Transport | None = None,
+        patience_s: float = _PATIENCE_S,
     ) -> Sequence[Any]:
         body = wire.encode_requests([(each.operation.name, each.body) for each in several])
-        reply = await self._transport.send(
-            "POST", _COMMANDS, body=body, headers=self._headers, timeout_s=timeout_s
+        answer = await self._post(
+            transport or self._transport, _COMMANDS, body, timeout_s, patience_s
         )
-        if reply.status != 200:
-            raise refusal_of(reply)
-        return wire.decode_answers([each.operation for each in several], reply.body)
+        return wire.decode_answers([each.operation for each in several], answer)
+
+    async def _send_renewals(self, several: Sequence[Sendable]) -> Sequence[Any]:
+        """Soon or not at all: whoever renews tries again until the lease has lapsed."""
+        return await self._send(several, _RENEWAL_S, self._urgent, 0.0)
 
     async def _hear(self, body: bytes, timeout_s: float) -> bytes:
-        reply = await self._transport.send(
-            "POST", "/v1/hints", body=body, headers=self._headers, timeout_s=timeout_s
-        )
-        if reply.status != 200:
+        return await self._post(self._waiting, "/v1/hints", body, timeout_s, 0.0)
+
+    async def _post(
+        self, transport: Transport, path: str, body: bytes, timeout_s: float, patience_s: float
+    ) -> bytes:
+        """The body of the answer. What never reached the server is sent again for a while."""
+        tries = Tries(patience_s)
+        while True:
+            try:
+                reply = await transport.send(
+                    "POST", path, body=body, headers=self._headers, timeout_s=timeout_s
+                )
+            except NotSent as error:
+                if not await tries.again():
+                    raise StoreUnavailable(f"cannot reach the server: {error}") from None
+                continue
+            except NoAnswer as error:
+                raise OutcomeUnknown(f"the connection to the server broke: {error}") from None
+            if reply.status == 200:
+                return reply.body
             raise refusal_of(reply)
-        return reply.body
 
     # --- the engine ----------------------------------------------------------------------------
 
@@ -210,6 +352,11 @@ class RemoteEngine(EngineBackend):
     def follow(self, told: Callable[[Mapping[str, int]], None]) -> Callable[[], None]:
         """Call this with the topics that are listened to, until the returned function is called."""
         return self._hints.follow(told)
+
+    @property
+    def is_remote(self) -> bool:
+        """It is."""
+        return True
 
     def again(self) -> EngineBackend:
         """The same server for another event loop."""
@@ -223,14 +370,11 @@ class RemoteEngine(EngineBackend):
 
     def at_home_in(self, namespace: str) -> EngineBackend:
         """The same server for calls of another tenant."""
-        return RemoteEngine(
-            self._url,
-            token=self._token,
-            namespace=namespace,
-            actor=self._actor,
-            ca=self._ca,
-            transport=self._transport,
-        )
+        twin = copy(self)
+        twin._namespace = namespace
+        twin._headers = {**self._headers, "x-flowfabric-namespace": namespace}
+        twin._gather()
+        return twin
 
     @property
     def home_namespace(self) -> str:
@@ -249,9 +393,12 @@ class RemoteEngine(EngineBackend):
 
     async def start(self, *, migrate: bool = True) -> None:
         """Ask the server what it can do. Its schema is its own affair."""
-        reply = await self._transport.send(
-            "GET", "/v1", body=b"", headers=self._headers, timeout_s=_REQUEST_S
-        )
+        try:
+            reply = await self._transport.send(
+                "GET", "/v1", body=b"", headers=self._headers, timeout_s=_REQUEST_S
+            )
+        except (NotSent, NoAnswer) as error:
+            raise StoreUnavailable(f"cannot reach the server: {error}") from None
         if reply.status != 200:
             raise refusal_of(reply)
         about = from_json(reply.body, dict[str, Any], field="server")
@@ -262,20 +409,24 @@ class RemoteEngine(EngineBackend):
 
     def _after_fork(self) -> None:
         """In a child process: the connections are the parent's."""
-        forks.leave_alone((self._transport,))
-        self._transport = AiohttpTransport(self._url, ca=self._ca)
+        forks.leave_alone((self._transport, self._urgent, self._waiting))
+        self._connect()
 
     async def close(self) -> None:
         """Finish what is on its way and disconnect."""
         forks.disinherit(self)
         await self._hints.close()
+        while self._giving_back:
+            await asyncio.wait(self._giving_back)
         await self._writes.idle()
         await self._renewals.idle()
-        await self._transport.close()
+        for transport in (self._transport, self._urgent, self._waiting):
+            await transport.close()
 
 
 _READ_AGAIN: Final = frozenset(
     {
+        "claim",
         "wait_for_result",
         "wait_for_outcome",
         "wait_for_flow",
@@ -294,14 +445,31 @@ _READ_AGAIN: Final = frozenset(
 )
 
 
+@cache
+def waits_for_ever(operation: Operation) -> bool:
+    """Whether it may wait without an end."""
+    return type(None) in get_args(get_type_hints(operation.request)["wait_ms"])
+
+
 def has_news(reply: Any) -> bool:
     """Whether a wait has brought what it waited for."""
     if isinstance(reply, list):
         return bool(reply)
     for name in ("events", "frames", "lines", "stops"):
         if hasattr(reply, name):
-            return bool(getattr(reply, name)) or bool(getattr(reply, "is_closed", False))
+            told = bool(getattr(reply, "is_closed", False)) or bool(
+                getattr(reply, "is_rung", False)
+            )
+            return told or bool(getattr(reply, name))
     return True
+
+
+def _lasts_s(request: Claim) -> float | None:
+    """How long leases of a claim may be in force, of one that names all it takes to repeat it."""
+    ttl_ms = request.lease_ttl_ms
+    if not (isinstance(request.worker_instance_id, str) and isinstance(request.claim_id, str)):
+        return None
+    return (limits.LEASE_TTL_MS_DEFAULT if not isinstance(ttl_ms, int) else ttl_ms) / 1000
 
 
 def refusal_of(reply: Reply) -> FlowFabricError:
@@ -312,5 +480,7 @@ def refusal_of(reply: Reply) -> FlowFabricError:
         body = {}
     if "code" not in body:
         detail = f"the server, or something before it, answered {reply.status}"
+        if reply.status in _GATEWAY:
+            return OutcomeUnknown(detail, status=reply.status)
         return StoreUnavailable(detail, status=reply.status)
     return wire.read_problem(body)

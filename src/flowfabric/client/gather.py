@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from flowfabric import limits
@@ -70,14 +70,18 @@ class Gatherer:
             await asyncio.sleep(0)  # callers that were answered often have a next request
 
     def _next(self) -> list[Sendable]:
-        batch: list[Sendable] = []
-        size = 0
-        while self._waiting and len(batch) < limits.COMMANDS_MAX:
-            size += len(self._waiting[0].body)
-            if batch and size > _BYTES_MAX:
-                break
-            batch.append(self._waiting.popleft())
-        return batch
+        return [self._waiting.popleft() for _ in range(fitting(self._waiting))]
+
+
+def fitting(waiting: Iterable[Sendable]) -> int:
+    """How many of them one request carries: at least the first."""
+    count = size = 0
+    for each in waiting:
+        size += len(each.body)
+        if count == limits.COMMANDS_MAX or (count and size > _BYTES_MAX):
+            break
+        count += 1
+    return count
 
 
 def _answer(sendable: Sendable, answer: Any) -> None:

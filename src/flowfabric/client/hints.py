@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from flowfabric.api.hints import Bell, HintsAsked, HintsHeard
-from flowfabric.errors import FlowFabricError
+from flowfabric.client.pauses import Polls
+from flowfabric.clock import monotonic
+from flowfabric.errors import FlowFabricError, OutcomeUnknown
 from flowfabric.model.record import from_msgpack, to_msgpack
 
-_WAIT_MS: Final = 20_000
 _MARGIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
@@ -24,8 +25,9 @@ Told = Callable[[Mapping[str, int]], None]
 class HintFeed:
     """The bells of this process that ring by a server's hints. Losing hints costs time only."""
 
-    def __init__(self, hear: Hear) -> None:
+    def __init__(self, hear: Hear, polls: Polls) -> None:
         self._hear = hear
+        self._polls = polls
         self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
         self._followers: list[Told] = []
         self._changed = asyncio.Event()
@@ -71,12 +73,7 @@ class HintFeed:
         pause_s = _PAUSE_S
         while topics := tuple(sorted(self._bells)):
             self._changed.clear()
-            asked = HintsAsked(
-                topics=topics, after=self._after, origin=self._origin, wait_ms=_WAIT_MS
-            )
-            answer = asyncio.ensure_future(
-                self._hear(to_msgpack(asked), _WAIT_MS / 1000 + _MARGIN_S)
-            )
+            answer = asyncio.ensure_future(self._ask(topics))
             changed = asyncio.ensure_future(self._new_topics(set(topics)))
             try:
                 await asyncio.wait((answer, changed), return_when=asyncio.FIRST_COMPLETED)
@@ -91,6 +88,16 @@ class HintFeed:
                     each.cancel()
                     with suppress(asyncio.CancelledError, FlowFabricError):
                         await each
+
+    async def _ask(self, topics: tuple[str, ...]) -> bytes:
+        wait_ms = self._polls.ms
+        asked = HintsAsked(topics=topics, after=self._after, origin=self._origin, wait_ms=wait_ms)
+        began = monotonic()
+        try:
+            return await self._hear(to_msgpack(asked), wait_ms / 1000 + _MARGIN_S)
+        except OutcomeUnknown:
+            self._polls.was_cut(monotonic() - began)
+            raise
 
     async def _new_topics(self, asked: set[str]) -> None:
         """Return when a topic is listened to that was not asked for."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from flowfabric.api.executions import CreateExecutions, NewExecution
 from flowfabric.api.flows import SubmitFlow
+from flowfabric.api.leases import Claim, GiveBackClaim
 from flowfabric.api.operation import Request
+from flowfabric.api.workers import DrainWorker, HeartbeatWorker, LeaveWorker, RegisterWorker
 from flowfabric.ids import new_secret_id
 from flowfabric.model.record import replace
 
@@ -33,14 +35,23 @@ def with_key(request: Request[R]) -> Request[R]:
     return found
 
 
+def with_claim_id(request: Claim) -> Claim:
+    """A claim that can be repeated when its answer was lost."""
+    return request if request.claim_id is not None else replace(request, claim_id=new_secret_id())
+
+
 def _minted() -> str:
     return f"client:{new_secret_id()}"
+
+
+# What says the same when it is said twice.
+_AGAIN: Final = (RegisterWorker, HeartbeatWorker, LeaveWorker, DrainWorker, GiveBackClaim)
 
 
 def is_safe_to_repeat(request: Request[Any]) -> bool:
     """Whether the same request twice is the same as once: by its handle, its key or its nature."""
     if isinstance(request, CreateExecutions) and request.handle is None:
         return all(is_safe_to_repeat(each) for each in request.requests)
-    if getattr(request, "handle", None) is not None:
+    if getattr(request, "handle", None) is not None or isinstance(request, _AGAIN):
         return True
     return getattr(request, "idempotency_key", None) is not None

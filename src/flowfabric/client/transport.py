@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from flowfabric.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
+from flowfabric.errors import InvalidInput
 
 _CONNECT_S: Final = 10.0
+_WHOLE_BYTES: Final = 1 << 19
 _IDLE_S: Final = 15.0  # shorter than the server's: a connection it has closed is not used again
-_CONNECTIONS: Final = 100
-_UNIX: Final = "unix:"
+
+
+class NotSent(Exception):
+    """The server was not reached: nothing was asked of it."""
+
+
+class NoAnswer(Exception):
+    """The request may have reached the server; its answer has not come back."""
 
 
 class Reply:
@@ -32,7 +40,7 @@ class Transport(Protocol):
     async def send(
         self, method: str, path: str, *, body: bytes, headers: Mapping[str, str], timeout_s: float
     ) -> Reply:
-        """The reply; StoreUnavailable if nothing was sent, OutcomeUnknown if it may have been."""
+        """The reply; `NotSent` if nothing was sent, `NoAnswer` if it may have been."""
         ...
 
     async def close(self) -> None:
@@ -41,11 +49,12 @@ class Transport(Protocol):
 
 
 class AiohttpTransport:
-    """By aiohttp."""
+    """By aiohttp. `connections`: so many at once; the next request waits for one of them."""
 
-    def __init__(self, url: str, *, ca: str | None = None) -> None:
+    def __init__(self, url: str, *, ca: str | None = None, connections: int = 0) -> None:
         self._url = url.rstrip("/")
         self._ca = ca
+        self._connections = connections  # 0: as many as are needed
         self._session: Any = None
 
     async def send(
@@ -60,22 +69,22 @@ class AiohttpTransport:
             async with session.request(
                 method,
                 f"{self._url}{path}",
-                data=body or None,
+                data=_sent(body),
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
             ) as answer:
                 return Reply(answer.status, answer.headers, await answer.read())
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
-            raise StoreUnavailable(f"cannot reach the server: {_named(error)}") from None
+            raise NotSent(_named(error)) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise OutcomeUnknown(f"the connection to the server broke: {_named(error)}") from None
+            raise NoAnswer(_named(error)) from None
 
     def _opened(self, aiohttp: Any) -> Any:
         if self._session is None:
             context = ssl.create_default_context(cafile=self._ca) if self._ca else True
             connector = aiohttp.TCPConnector(
-                limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=context
+                limit=self._connections, keepalive_timeout=_IDLE_S, ssl=context
             )
             self._session = aiohttp.ClientSession(
                 connector=connector, trust_env=True, auto_decompress=True
@@ -88,6 +97,11 @@ class AiohttpTransport:
         if session is not None:
             await session.close()
             await asyncio.sleep(0)  # transports close in the next turn
+
+
+def _sent(body: bytes) -> Any:
+    """Large ones go in pieces, so that the event loop turns meanwhile."""
+    return io.BytesIO(body) if len(body) > _WHOLE_BYTES else body or None
 
 
 def _named(error: BaseException) -> str:

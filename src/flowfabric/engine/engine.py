@@ -14,7 +14,7 @@ from flowfabric.api.backend import EngineBackend, LocalWorker
 from flowfabric.api.hints import Bell
 from flowfabric.api.operation import Request
 from flowfabric.api.seeds import supported
-from flowfabric.config import EngineConfig
+from flowfabric.config import VERSION, EngineConfig
 from flowfabric.engine import due_work, roll_up
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
@@ -60,9 +60,6 @@ from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
 from flowfabric.model.results import BackendCapabilities
 from flowfabric.stores.base import Store
-
-VERSION = "0.1.0"
-
 
 R = TypeVar("R")
 _DECIDED: Final = object()  # a request that is decided with its batch

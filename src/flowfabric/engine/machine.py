@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
-from flowfabric.api.hints import end_topic, flow_topic, lane_topic, stream_topic
+from flowfabric.api.hints import end_topic, flow_topic, lane_topic, stream_topic, worker_topic
 from flowfabric.config import EngineConfig
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.complaint import Complaints, Reminders
@@ -253,8 +253,9 @@ class Machine:
         ):
             names = [every] if len(ended) > COMPLETIONS_HINTED_MAX else map(topic, ended)
             topics.update(dict.fromkeys(names, EVERY_WAITER))
-        if effects.grown:
-            topics.update(dict.fromkeys(map(stream_topic, effects.grown), EVERY_WAITER))
+        for one, changed in ((stream_topic, effects.grown), (worker_topic, effects.told)):
+            if changed:
+                topics.update(dict.fromkeys(map(one, changed), EVERY_WAITER))
         if topics:
             self.store.hints.publish(topics)
 

@@ -266,9 +266,10 @@ class Registered(Record, frozen=True, tag=True):
 
 
 class Refreshed(Record, frozen=True, tag=True):
-    """The worker was known and is alive."""
+    """The worker was known and is alive. `is_draining`: an operator wants it to end."""
 
     next_expiry_ms: int
+    is_draining: bool = False
 
 
 class NotRegistered(Record, frozen=True, tag=True):
@@ -279,6 +280,16 @@ class Marked(Record, frozen=True, tag=True):
     """The worker was removed from the registry."""
 
     revoked_leases: int = 0
+
+
+class DrainAsked(Record, frozen=True, tag=True):
+    """The worker is told to claim no more and to end."""
+
+
+class GivenBack(Record, frozen=True, tag=True):
+    """Leases whose claim was not answered wait again; so many."""
+
+    count: int
 
 
 # --- reading -----------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from flowfabric.model.columns import Instant, Text
+from flowfabric.model.columns import Counter, Instant, Text
 from flowfabric.model.record import Record
 
 
@@ -21,6 +22,11 @@ class Worker(Record, frozen=True):
     last_heartbeat_at: Instant
     liveness_ttl_ms: int
     registered_at: Instant
+    host: str | None = None
+    version: str | None = None  # of its client
+    concurrency: Counter | None = None  # handlers at once
+    busy: Counter | None = None  # of them, so many ran at its last heartbeat
+    draining: Counter = 0  # 1: an operator wants it to end
 
     @property
     def expires_at(self) -> Instant:
@@ -36,6 +42,7 @@ class WorkerEventType(StrEnum):
     """Changes of the registry; heartbeats are not recorded."""
 
     REGISTERED = "registered"
+    DRAINING = "draining"
     MARKED_DEAD = "marked_dead"
     TTL_SWEPT = "ttl_swept"
 
@@ -48,3 +55,44 @@ class WorkerEvent(Record, frozen=True):
     event_type: WorkerEventType
     reason: str
     occurred_at: Instant
+
+
+# --- claims whose answers may be lost ------------------------------------------------------------
+
+
+class ClaimRow(Record, frozen=True):
+    """The last claim of a worker that named one by an id: what a repeated claim is answered."""
+
+    worker_instance_id: str
+    claim_id: str
+    digest: str  # of its parameters
+    leases: Mapping[str, tuple[int, str]]  # by execution: the epoch, and the kind of the handle
+    repeats: Counter  # how often it was answered again
+    due_at: Instant  # when its leases have lapsed, unless they were renewed
+
+
+class HeldLease(Record, frozen=True, kw_only=True):
+    """A lease as its worker knows it."""
+
+    execution_id: str
+    lease_epoch: int
+
+
+class Stop(Record, frozen=True, kw_only=True):
+    """A lease that its worker has lost, and the code of the error that its calls meet."""
+
+    execution_id: str
+    lease_epoch: int
+    code: str
+
+
+class StopsHeard(Record, frozen=True, kw_only=True):
+    """What a worker should stop.
+
+    `is_rung`: something was taken from it while it waited, perhaps a lease that it has got since:
+    it asks again at once, with what it holds now. `is_draining`: an operator wants it to end.
+    """
+
+    stops: tuple[Stop, ...]
+    is_rung: bool
+    is_draining: bool

@@ -56,7 +56,7 @@ class Application:
             try:
                 answer = await self._answer(call)
                 status = answer.status
-                await _write(call, answer, send)
+                await _write(call, answer, send, closes=self.service.is_leaving)
             except Gone:
                 status = _GONE
             finally:
@@ -101,12 +101,16 @@ def _request_id(given: bytes | None) -> str:
     return new_secret_id()
 
 
-async def _write(call: Call, answer: Answer | Streamed, send: Send) -> None:
+async def _write(call: Call, answer: Answer | Streamed, send: Send, *, closes: bool) -> None:
+    """`closes`: the connection ends with this answer, so that the next request finds another
+    server."""
     headers = [
         (b"content-type", answer.media),
         (b"x-request-id", call.request_id.encode()),
         *answer.headers,
     ]
+    if closes:
+        headers.append((b"connection", b"close"))
     if isinstance(answer, Streamed):
         await _stream(call, answer, send, headers)
         return

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from flowfabric import limits
 from flowfabric.api import wire
 from flowfabric.api.operation import OPERATIONS, Kind, Operation, Request, Scope
-from flowfabric.errors import FlowFabricError, InvalidInput, NotRemote
+from flowfabric.errors import Draining, FlowFabricError, InvalidInput, NotRemote
 from flowfabric.model.record import Raw
 from flowfabric.server.access.border import Passed
-from flowfabric.server.exchange import Answer, Call, Gone
+from flowfabric.server.exchange import Answer, Call
+from flowfabric.server.patience import Stopping
 from flowfabric.server.plain import plain, to_body
 from flowfabric.server.service import Service
 from flowfabric.server.shapes import Shape, misfit, placed, shape_of
 
-T = TypeVar("T")
 HOME_HEADER = b"x-flowfabric-namespace"  # of calls that name none
 
 
@@ -78,6 +76,7 @@ async def performed(
 async def _allowed(service: Service, call: Call, request: Request[Any]) -> Passed:
     """The request as this caller may ask for it."""
     operation = wire.operation_of(request)
+    service.require_room(request)
     if operation.is_local:
         raise NotRemote(f"{operation.name} works beside the store only", operation=operation.name)
     call.caller.require(operation.scope, *operation.also)
@@ -117,26 +116,11 @@ async def _one(
         if wait_ms is None or wait_ms > most:
             raise InvalidInput(f"wait_ms: at most {most}; ask again", field="wait_ms")
         with service.waiting():
-            return await while_there(call, ask(request))
+            return await service.patience.while_there(call, ask(request))
+    except Stopping:
+        return Draining("this server stops; another one answers", retry_after_ms=0)
     except FlowFabricError as error:
         return error
-
-
-async def while_there(call: Call, work: Awaitable[T]) -> T:
-    """The result, unless the client goes away first: then nothing of it goes on."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(call.until_gone())
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise Gone
-        return task.result()
-    finally:
-        for each in (gone, task):
-            if not each.done():
-                each.cancel()
-                with suppress(asyncio.CancelledError, FlowFabricError):
-                    await each
 
 
 # --- bodies --------------------------------------------------------------------------------------

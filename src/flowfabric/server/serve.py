@@ -15,6 +15,7 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
 from flowfabric.server.access.guard import Guard
 from flowfabric.server.app import Application
+from flowfabric.server.exchange import Call
 from flowfabric.server.opening import check_certificate, check_exposed, check_guarded
 from flowfabric.server.routes.all import ROUTES
 from flowfabric.server.service import Service
@@ -46,6 +47,7 @@ class Server:
         self.settings = settings or ServerSettings()
         self.service = Service(engine, self.settings, guard)
         self._app = Application(self.service, ROUTES)
+        self.service.cut = self._cut
         self._socket: socket.socket | None = None
         self._is_opened = False
         self._uvicorn: Any = None
@@ -151,6 +153,14 @@ class Server:
         if self._socket is not None:
             self._socket.close()
             unlink_socket(self.settings.bind)
+
+    def _cut(self, call: Call) -> None:
+        """End the connection of a request that takes nothing, with what is on its way."""
+        peer = call.scope.get("client")
+        for each in () if self._uvicorn is None else self._uvicorn.server_state.connections:
+            if peer is not None and getattr(each, "client", None) == tuple(peer):
+                each.transport.abort()
+                return
 
     async def ended(self) -> None:
         """Return when it listens no more."""

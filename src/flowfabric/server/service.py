@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.executions import CreateExecutions, NewExecution
+from flowfabric.api.flows import SubmitFlow
+from flowfabric.api.leases import Claim
+from flowfabric.api.operation import Request
 from flowfabric.errors import (
     Draining,
     FlowFabricError,
+    Overloaded,
     StoreUnavailable,
     TooManyStreams,
     TooManyWaits,
@@ -26,12 +31,20 @@ from flowfabric.server.patience import Endings, Patience
 from flowfabric.server.pulse import Pulse
 from flowfabric.server.routes.route import Route, Size
 from flowfabric.server.settings import ServerSettings
+from flowfabric.server.streams.beats import Beats
+from flowfabric.server.streams.feeds import Feeds
 
 _LATER_MS: Final = 1_000
 _STORE_S: Final = 1.0  # for the store to answer a probe
 _LAG_S: Final = 5.0  # a loop that lags more answers nobody in time
+_BUSY_S: Final = 0.25  # a loop that lags more takes no new work
+_SUBMITS: Final = (NewExecution, CreateExecutions, SubmitFlow)
 _HOMES_MAX: Final = 1_000
 _SIGNAL_BODY: Final = 163_840  # a payload of a signal in Base64, and the words around it
+
+
+def _leave(call: Call) -> None:
+    """Without a socket there is nothing to end."""
 
 
 class Service:
@@ -55,6 +68,9 @@ class Service:
         self.patience = Patience(self.stopping)
         self.endings = Endings(engine)
         self.pulse = Pulse()
+        self.beats = Beats(self.stopping)
+        self.feeds = Feeds(engine)
+        self.cut: Callable[[Call], None] = _leave  # end a connection that takes nothing
         self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}
 
@@ -101,6 +117,17 @@ class Service:
         """Refuse while the store is waited for."""
         if not self.is_open:
             raise StoreUnavailable("the server waits for its store", retry_after_ms=_LATER_MS)
+
+    def require_room(self, request: Request[Any]) -> None:
+        """While too much is under way, refuse what brings more: first claims, then submits. What
+        ends work, such as a report or a renewal, is always answered."""
+        crowd = self.in_flight - self.waits
+        most = self.settings.commands_in_flight
+        is_submit = isinstance(request, _SUBMITS)
+        if not (is_submit or isinstance(request, Claim)):
+            return
+        if crowd > (2 * most if is_submit else most) or self.pulse.lag_now_s() > _BUSY_S:
+            raise Overloaded("the server has too much to do", retry_after_ms=_LATER_MS)
 
     async def admit(self, call: Call, route: Route) -> None:
         """Tell who calls, and refuse whoever may not, or asks too often."""

@@ -161,6 +161,8 @@ class _Level:
         self._depth += 1
         try:
             return build(decoder.decode(raw))
+        except msgspec.ValidationError as error:
+            raise misfit(error) from None
         finally:
             self._depth -= 1
 
@@ -210,16 +212,35 @@ def _several(kind: Any, origin: Any, parts: tuple[Any, ...]) -> tuple[Any, Build
     if len(items) > 1 or build is same:  # pairs of words, and lists of what is as it is
         return kind, same
     make = list if origin is list else tuple
-    if origin is tuple:
-        return _TUPLE[shaped, ...], lambda value: make(map(build, value))
-    return _LIST[shaped], lambda value: make(map(build, value))
+
+    def build_all(value: Any) -> Any:
+        return make(_built(build, each, index) for index, each in enumerate(value))
+
+    return (_TUPLE[shaped, ...] if origin is tuple else _LIST[shaped]), build_all
+
+
+def _built(build: Build, value: Any, step: object) -> Any:
+    """A part of what is built; an error of it knows its place."""
+    try:
+        return build(value)
+    except FlowFabricError as error:
+        place = f"/{_escaped(str(step))}"
+        items = error.fields.get("errors")
+        if items is None:
+            error.fields["errors"] = [{"pointer": place, "detail": error.detail}]
+        else:
+            for each in items:
+                each["pointer"] = place + each["pointer"]
+        raise
 
 
 def _mapped(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, Build]:
     shaped, build = _shaped(parts[1])
     if build is same:
         return kind, same
-    return _DICT[str, shaped], lambda value: {key: build(each) for key, each in value.items()}
+    return _DICT[str, shaped], lambda value: {
+        key: _built(build, each, key) for key, each in value.items()
+    }
 
 
 def _is_bytes(kind: Any) -> bool:
@@ -266,7 +287,9 @@ def _record(
         tag=told,
         gc=False,
     )
-    return shaped_record, _builder(kind, changed, kind if without is None else dict)
+    if without is not None:
+        return shaped_record, _builder(changed, dict, frozenset())
+    return shaped_record, _builder(changed, kind, frozenset(required))
 
 
 def _instants(hint: Any) -> tuple[Any, Build]:
@@ -284,16 +307,21 @@ def _required(kind: type[Record]) -> set[str]:
     return found
 
 
-def _builder(kind: type[Record], changed: Sequence[_Field], make: Callable[..., Any]) -> Build:
-    """What makes the class, or a map of its fields, of what the decoder made."""
+def _builder(
+    changed: Sequence[_Field], make: Callable[..., Any], required: frozenset[str]
+) -> Build:
+    """What makes the class, or a map of its fields, of what the decoder made. The decoder has seen
+    that what is required is there, but for bytes, which have two words."""
 
     def build(read: Any) -> Any:
         values: dict[str, Any] = {}
         for name, word, build_one in changed:
             if build_one is None:
                 _take_bytes(values, name, word, read)
+                if name in required and name not in values:
+                    raise missing(word)
             elif (value := getattr(read, word)) is not _UNSET:
-                values[name] = value if build_one is same else build_one(value)
+                values[name] = value if build_one is same else _built(build_one, value, word)
         return make(**values)
 
     return build
@@ -305,10 +333,12 @@ def _take_bytes(values: dict[str, Any], name: str, word: str, read: Any) -> None
     if value is not _UNSET:
         if other is not _UNSET:
             detail = f"{word}: give {word} or {word}{BASE64}, not both"
-            raise InvalidInput(detail, field=word)
+            items = [{"pointer": f"/{word}", "detail": detail}]
+            raise InvalidInput(detail, field=word, errors=items)
         values[name] = bytes(value)
     elif other is not _UNSET:
-        values[name] = from_base64(other, field=word + BASE64)
+        field = word + BASE64
+        values[name] = _built(lambda text: from_base64(text, field=field), other, field)
 
 
 def read_handle(text: str) -> Handle:
@@ -366,6 +396,12 @@ def misfit(error: Exception, words: Sequence[str] = ()) -> InvalidInput:
     hint = f", did you mean {item['suggestion']}?" if item.get("suggestion") else ""
     name = _field_of(steps)
     return InvalidInput(f"{name}: {what:.{_DETAIL}}{hint}", field=name, errors=[item])
+
+
+def missing(word: str) -> InvalidInput:
+    """A field that is not there and must be."""
+    items = [{"pointer": f"/{word}", "detail": "is required"}]
+    return InvalidInput(f"{word}: is required", field=word, errors=items)
 
 
 def placed(error: FlowFabricError, prefix: str) -> FlowFabricError:

@@ -55,7 +55,7 @@ from flowfabric.model.suspension import (
 )
 from flowfabric.model.unique import UniqueRow
 from flowfabric.model.watch import WatchRow
-from flowfabric.model.worker import Worker
+from flowfabric.model.worker import ClaimRow, Worker
 from flowfabric.stores.spoiled import SpoiledRow, intact
 
 R = TypeVar("R", bound=Record)
@@ -416,6 +416,8 @@ WORKERS: Final = Table(
     due="expires_at",
     derived=("expires_at",),
 )
+# The last claim of each worker that may have to repeat it.
+CLAIMS: Final = Table("ff_claim", ClaimRow, 1)
 
 # The row of a flow is the lock of everything that belongs to it.
 FLOWS: Final = Table("ff_flow_core", FlowRow, 1)
@@ -498,6 +500,7 @@ TIMED_TABLES: Final[tuple[Table[Any], ...]] = (
 )
 SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     KEYS,
+    CLAIMS,
     DEDUP,
     SIGNAL_KEYS,
     SUSPEND_KEYS,
@@ -550,6 +553,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     KEYS,
     LANES,
     WORKERS,
+    CLAIMS,
     STREAMS,
     SUMMARIES,
     FRAMES,

@@ -243,6 +243,8 @@ class TestFabric(FaultMethods, ScheduleTests):
         await self._look_at_waits()
         if self.replay != "off":
             await self._check_replays()
+        # A hint of a database that came late may have set the worker going meanwhile.
+        await stage.loop.idle()
 
     # --- waits -----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -194,9 +195,25 @@ async def test_a_cursor_behind_which_events_are_gone_has_expired(lab: Lab) -> No
     assert await every(lab)
 
 
+@scenario
+async def test_a_page_ends_at_a_place_although_more_has_happened(lab: Lab) -> None:
+    read = partial(lab.engine.read_events, kinds=("completion",))
+    first = await lab.completed()
+    place = (await read()).cursor
+    second = await lab.completed()
+    page = await read(until=place)
+    assert [each.subject for each in page.events] == [first]
+    assert (page.cursor, page.is_end) == (place, True)
+    rest = await read(after=page.cursor)
+    assert [each.subject for each in rest.events] == [second]
+    beyond = await read(after=rest.cursor, until=place)
+    assert (beyond.events, beyond.cursor, beyond.is_end) == ((), rest.cursor, True)
+
+
 BAD: dict[str, tuple[dict[str, Any], type[FlowFabricError], str]] = {
     "a kind that is none": ({"kinds": ("weather",)}, InvalidInput, "kinds"),
     "a cursor that is none": ({"after": "xyz"}, InvalidCursor, "cursor"),
+    "a place that is none": ({"until": "xyz"}, InvalidCursor, "cursor"),
     "a limit below none": ({"limit": -1}, InvalidInput, "limit"),
     "a limit above all": ({"limit": 100_000}, InvalidInput, "limit"),
     "a tag without a dot": ({"filter": EventFilter(tag=("team", "x"))}, InvalidTagKey, "key"),

@@ -50,6 +50,7 @@ JSON: Final = (
     ("ff_lane_registry", "fair_weights"),
     ("ff_worker_registry", "lanes"),
     ("ff_worker_registry", "kinds"),
+    ("ff_claim", "leases"),
     ("ff_operator_event", "details"),
     ("ff_budget_policy", "policy"),
     ("ff_budget_usage_dedup", "outcome"),

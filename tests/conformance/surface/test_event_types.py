@@ -207,6 +207,7 @@ async def workers_come_and_go(lab: Lab) -> None:
         await lab.engine.register_worker(
             worker_id=name, worker_instance_id=name, lanes=(LANE,), liveness_ttl_ms=1_000
         )
+    await lab.engine.drain_worker(worker_instance_id="dead", reason="deploy")
     await lab.engine.mark_worker_dead(worker_instance_id="dead", reason="gone")
     await lab.after(2_000)
 

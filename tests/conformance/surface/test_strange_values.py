@@ -77,6 +77,7 @@ USUAL: dict[str, Any] = {
     "begin": 1,
     "budget_id": "budget",
     "children": (),
+    "claim_id": "claim",
     "consumer": "c1",
     "cursor": None,
     "delivery": "1-1",

@@ -38,6 +38,8 @@ _ALL: Final[tuple[type[Living], ...]] = (
     placed.PausedLane,
     scheduled.Scheduled,
     placed.Crew,
+    placed.NamedClaim,
+    placed.Drained,
     limited.Exhausted,
     limited.Reserved,
     limited.Asking,

@@ -122,3 +122,45 @@ class Crew(Living):
         claimed = await self.claim(lab, namespace="acme")
         await engine.complete(claimed.handle)
         assert (await engine.count_executions(namespace="acme"))[self.lane] == {"completed": 1}
+
+
+class NamedClaim(Living):
+    """A claim whose answer may be lost: repeated by its id it is answered the same lease."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        execution_id = await self.create(lab)
+        named = await self.claim(lab, "named", claim_id="the one")
+        return {"id": execution_id, "epoch": named.lease_epoch}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        again = await self.claim(lab, "named", claim_id="the one")
+        assert (again.execution_id, again.lease_epoch) == (notes["id"], notes["epoch"])
+        await lab.engine.complete(again.handle, result=b"done at last")
+
+
+class Drained(Living):
+    """A worker that an operator wants to end: its next heartbeat says so."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        await lab.engine.register_worker(
+            worker_id="drained",
+            worker_instance_id="drained-1",
+            lanes=(self.lane,),
+            liveness_ttl_ms=HOUR_MS,
+            host="box",
+            version="1.0",
+            concurrency=4,
+        )
+        await lab.engine.heartbeat_worker(worker_instance_id="drained-1", busy=2)
+        await lab.engine.drain_worker(worker_instance_id="drained-1", reason="deploy")
+        return {"id": await self.create(lab)}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        found = (await lab.engine.list_workers(namespace="default")).items
+        (worker,) = (each for each in found if each.worker_instance_id == "drained-1")
+        assert (worker.host, worker.version, worker.concurrency) == ("box", "1.0", 4)
+        assert (worker.busy, worker.draining) == (2, 1)
+        alive = await lab.engine.heartbeat_worker(worker_instance_id="drained-1")
+        assert alive == Refreshed(lab.now + HOUR_MS, is_draining=True)
+        await lab.engine.leave_worker(worker_instance_id="drained-1")
+        await self.finish(lab, notes["id"])

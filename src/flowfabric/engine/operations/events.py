@@ -23,7 +23,8 @@ _TAGGED: Final = (OperatorEventType.TAGGED.value,)
 async def read_events(machine: Machine, request: api.ReadEvents) -> EventPage:
     """One page, at once."""
     feed = Feed(machine, request.kinds, request.filter, request.limit)
-    return await feed.page(feed.start(request.after))
+    until = None if request.until is None else feed.start(request.until, "until")
+    return await feed.page(feed.start(request.after), until)
 
 
 @answers(api.SubscribeEvents)

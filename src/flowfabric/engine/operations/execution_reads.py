@@ -355,7 +355,7 @@ async def _end(
             pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
             if pause <= 0:
                 state = execution.public_state.value
-                detail = f"execution {checked} is still {state} after {wait_ms} ms"
+                detail = f"execution {checked} is still {state}"
                 raise WaitTimeout(detail, public_state=state)
             await wait_event(woken, pause)
 

@@ -85,9 +85,16 @@ class Feed:
         found = decode_cursor(_FEED, after, check)
         return None if found is None else found[0]
 
-    async def page(self, places: Places | None) -> EventPage:
-        """The events behind these places."""
-        scan = await self._machine.read(lambda reader: self.scan(reader, places))
+    async def page(self, places: Places | None, until: Places | None = None) -> EventPage:
+        """The events behind these places, or up to some others."""
+
+        async def work(reader: Reader) -> Scan:
+            ends = await self.ends(reader)
+            if until is not None:  # a place that is not reached yet may hide what is on its way
+                ends = {kind: min(until[kind], end) for kind, end in ends.items()}
+            return await self.scan(reader, places, ends)
+
+        scan = await self._machine.read(work)
         return EventPage(self.events_of(scan), self.cursor(scan.ends), is_end=scan.is_end)
 
     async def scan(

@@ -257,7 +257,7 @@ async def wait_for_flow(machine: Machine, request: api.WaitForFlow) -> FlowSnaps
             pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
             if pause <= 0:
                 left = row.node_count - row.ended_count
-                detail = f"flow {flow} has {left} members left after {request.wait_ms} ms"
+                detail = f"flow {flow} has {left} members left"
                 raise WaitTimeout(detail, public_flow_state=row.public_flow_state.value)
             await wait_event(woken, pause)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from flowfabric import limits
@@ -16,7 +17,7 @@ from flowfabric.engine.operations.waiting import left_s, wait_until
 from flowfabric.errors import FenceRequired, InvalidInput, PartialFence
 from flowfabric.ids import jitter
 from flowfabric.kernel.execution.cancel import Cancel
-from flowfabric.kernel.execution.claim import Claim
+from flowfabric.kernel.execution.claim import Claim, GiveBack, Recalled
 from flowfabric.kernel.execution.complete import Complete
 from flowfabric.kernel.execution.fail import Fail
 from flowfabric.kernel.execution.fence import LEASE_HOLDER
@@ -59,6 +60,9 @@ def claim_command(machine: Machine, request: api.Claim) -> Claim:
         lease_ttl_ms=lease_ttl(machine, request.lease_ttl_ms),
         limit=check_integer(request.limit, field="limit", least=1, most=limits.CLAIM_MAX),
         backend=machine.store.family,
+        claim_id=None
+        if request.claim_id is None
+        else check_name(request.claim_id, field="claim_id"),
     )
 
 
@@ -69,12 +73,36 @@ async def claim(machine: Machine, request: api.Claim) -> list[Claimed]:
     until = wait_until(request.wait_ms, is_bounded=True)
     with machine.wakeups.listening(map(lane_topic, command.offer.lanes)) as woken:
         while True:
-            claimed: list[Claimed] = await machine.execute(command)
+            claimed = await _look(machine, command)
             pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
-            if claimed or pause <= 0:
+            if claimed or pause <= 0 or isinstance(claimed, Recalled):
                 return claimed
             if not await wait_event(woken, pause) and left_s(until) <= 0:
                 return []
+
+
+async def _look(machine: Machine, command: Claim) -> list[Claimed]:
+    """One look. A caller that goes away meanwhile leaves no lease without a worker."""
+    if command.claim_id is None:
+        return await machine.execute(command)
+    look = asyncio.ensure_future(machine.execute(command))
+    try:
+        return await asyncio.shield(look)
+    except asyncio.CancelledError:
+        if await look:
+            await machine.execute(_giving_back(command.worker_instance_id, command.claim_id))
+        raise
+
+
+@commands(api.GiveBackClaim)
+def give_back_claim(machine: Machine, request: api.GiveBackClaim) -> GiveBack:
+    """By the id of the claim."""
+    instance = check_name(request.worker_instance_id, field="worker_instance_id")
+    return _giving_back(instance, check_name(request.claim_id, field="claim_id"))
+
+
+def _giving_back(worker_instance_id: str, claim_id: str) -> GiveBack:
+    return GiveBack(worker_instance_id=worker_instance_id, claim_id=claim_id)
 
 
 def offer(

@@ -162,7 +162,7 @@ async def wait_for_reply(machine: Machine, request: api.WaitForReply) -> Reply:
                 raise NoReply(f"{detail}no answer", public_state=state)
             pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
             if pause <= 0:
-                detail = f"message {key[2]} of {mailbox} has no answer after {request.wait_ms} ms"
+                detail = f"message {key[2]} of {mailbox} has no answer yet"
                 raise WaitTimeout(detail, public_state=execution.public_state.value)
             await wait_event(woken, pause)
 

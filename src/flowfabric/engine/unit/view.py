@@ -56,18 +56,28 @@ class InvariantViolated(RuntimeError):
 class Effects:
     """Wake-ups to publish after the commit."""
 
-    __slots__ = ("due_at", "ended", "flows_ended", "grown", "woken")
+    __slots__ = ("due_at", "ended", "flows_ended", "grown", "told", "woken")
 
     def __init__(self) -> None:
         self.woken: dict[str, int] = {}  # lane: how many executions began to wait there
         self.ended: list[str] = []
         self.flows_ended: list[str] = []
         self.grown: set[str] = set()  # executions with a stream that grew or was closed
+        self.told: set[str] = set()  # workers that lost a lease, or are asked to end
         self.due_at: int | None = None  # the earliest time something new is due
 
     def wake_lane(self, lane_id: str) -> None:
         """Every claim that waits for a lane may find something there."""
         self.woken[lane_id] = EVERY_WAITER
+
+    def note_loss(
+        self, before: Execution, after: Execution, command: Command[object] | None
+    ) -> None:
+        """The worker of a lease that is over is told, unless it has ended it, with its fence."""
+        if after.is_leased or not before.is_leased or getattr(command, "fence", None) is not None:
+            return
+        if before.worker_instance_id is not None:
+            self.told.add(before.worker_instance_id)
 
     def note_due(self, when: int | None) -> None:
         """Something is due then."""
@@ -234,6 +244,7 @@ class View:
         if waits or before.side_holds or before.bounds is not UNBOUNDED:
             self._bounded.append((before, after))
         self.effects.note(before, after)
+        self.effects.note_loss(before, after, command)
 
     def _note_end(self, before: Execution, after: Execution) -> None:
         """An end may leave a dead letter, and a replay takes it away."""

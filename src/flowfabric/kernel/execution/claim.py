@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Final
 
+from flowfabric.errors import ClaimIdReused
 from flowfabric.kernel.command import Command, Needs
-from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.decision import Decision, Moment, Refused
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.kernel.execution.transition import acquire, lease_event
 from flowfabric.model.attempt import AttemptType
 from flowfabric.model.event import CLAIM_RESUMED, LeaseEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle, HandleKind
-from flowfabric.model.record import Record
-from flowfabric.model.results import Claimed
+from flowfabric.model.record import Record, to_json
+from flowfabric.model.results import Claimed, GivenBack
+from flowfabric.model.worker import ClaimRow
 
 _RECLAIMED: Final = LeaseEventType.RECLAIMED
 _FRESH: Final = HandleKind.FRESH
@@ -28,6 +32,7 @@ class Claim(Command[list[Claimed]], frozen=True, kw_only=True):
     lease_ttl_ms: int
     limit: int
     backend: str
+    claim_id: str | None = None  # a repeated one is answered the same leases
 
     def needs(self, need: Needs) -> None:
         """The routes to match."""
@@ -140,3 +145,67 @@ def claimed_reply(leased: Execution, lease_ttl_ms: int, backend: str, kind: Hand
         dict(leased.tags),  # a copy of its own: the image may be cached
         forked_from=leased.forked_from,
     )
+
+
+# --- claims whose answers may be lost ------------------------------------------------------------
+
+
+class Recalled(list[Claimed]):
+    """The answer to a repeated claim: what is left of the first one, even if that is nothing."""
+
+
+class GiveBack(Command[GivenBack], frozen=True, kw_only=True):
+    """Nobody got the answer to a claim: its leases go back."""
+
+    worker_instance_id: str
+    claim_id: str
+
+    def needs(self, need: Needs) -> None:
+        """The store's clock."""
+        need.catalog = True
+
+
+def digest_of(command: Claim) -> str:
+    """Tells claims apart that ask for other things."""
+    offer = command.offer
+    asked = (
+        *(offer.namespaces, offer.lanes, offer.capabilities, offer.kinds),
+        *(command.worker_id, command.lease_ttl_ms, command.limit),
+    )
+    return hashlib.sha256(to_json(asked)).hexdigest()[:32]
+
+
+def refuse_reused(known: ClaimRow, command: Claim) -> Refused | None:
+    """The refusal of another claim under the same id."""
+    if known.digest == digest_of(command):
+        return None
+    detail = f"claim_id: {known.claim_id!s:.64} was used for a claim with other parameters"
+    return Refused(ClaimIdReused, detail, {"field": "claim_id"})
+
+
+def noted(command: Claim, claimed: Iterable[Claimed], at: Moment) -> ClaimRow:
+    """What a repetition has to know."""
+    return ClaimRow(
+        command.worker_instance_id,
+        command.claim_id or "",
+        digest_of(command),
+        {each.execution_id: (each.lease_epoch, each.handle.kind.value) for each in claimed},
+        0,
+        at.now + command.lease_ttl_ms,
+    )
+
+
+def still_held(execution: Execution, row: ClaimRow, now: int) -> bool:
+    """Whether a lease of a claim is in force."""
+    return (
+        execution.is_leased
+        and execution.worker_instance_id == row.worker_instance_id
+        and execution.lease_epoch == row.leases[execution.execution_id][0]
+        and now < (execution.lease_expires_at or 0)
+    )
+
+
+def recalled(execution: Execution, row: ClaimRow, lease_ttl_ms: int, backend: str) -> Claimed:
+    """The same reply again; the engine adds the body."""
+    kind = HandleKind(row.leases[execution.execution_id][1])
+    return claimed_reply(execution, lease_ttl_ms, backend, kind)

@@ -72,8 +72,9 @@ def refuse_unless_owner(
         return not_active(execution)
     if execution.state.ownership_state is _LEASE_REVOKED:
         return Refused(LeaseRevoked, execution.blocking_detail)
-    if execution.lease_epoch != fence.lease_epoch and not _lapsed_since(execution, fence):
-        return Refused(StaleLease, f"epoch {fence.lease_epoch} is not {execution.lease_epoch}")
+    epoch = fence.lease_epoch
+    if execution.lease_epoch != epoch and not _lapsed_since(execution, epoch):
+        return Refused(StaleLease, f"epoch {epoch} is not {execution.lease_epoch}")
     if not same_secrets(execution, fence):
         return Refused(StaleLease, "the lease id or attempt id is not the current one")
     if not execution.is_leased or (execution.lease_expires_at or 0) <= now:
@@ -102,11 +103,11 @@ def refuse_writer(
     return refuse_unless_owner(execution, execution_id, fence, now)
 
 
-def _lapsed_since(execution: Execution, fence: Fence) -> bool:
+def _lapsed_since(execution: Execution, lease_epoch: int) -> bool:
     """Expiry raises the epoch by one: the same lease, noticed as expired."""
     return (
         execution.state.ownership_state is OwnershipState.LEASE_EXPIRED_RECLAIMABLE
-        and execution.lease_epoch == fence.lease_epoch + 1
+        and execution.lease_epoch == lease_epoch + 1
     )
 
 
@@ -129,3 +130,18 @@ def released_by(execution: Execution, fence: Fence | None) -> bool:
         and execution.lease_epoch == fence.lease_epoch + 1
         and same_secrets(execution, fence)
     )
+
+
+def loss_of(execution: Execution | None, lease_epoch: int, now: int) -> str | None:
+    """The code of the error that the owner of a lease meets; none while it is the owner."""
+    if execution is None:
+        return NotFound.code
+    if execution.state.lifecycle_phase is not _ACTIVE:
+        return ExecutionNotActive.code
+    if execution.state.ownership_state is _LEASE_REVOKED:
+        return LeaseRevoked.code
+    if execution.lease_epoch != lease_epoch and not _lapsed_since(execution, lease_epoch):
+        return StaleLease.code
+    if not execution.is_leased or (execution.lease_expires_at or 0) <= now:
+        return LeaseExpired.code
+    return None

@@ -7,10 +7,11 @@ from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision, Moment, refuse
 from flowfabric.kernel.execution.routing import Offer
 from flowfabric.model.record import replace
-from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
+from flowfabric.model.results import DrainAsked, Marked, NotRegistered, Refreshed, Registered
 from flowfabric.model.worker import Worker, WorkerEvent, WorkerEventType
 
 MARKED_DEAD = "worker marked dead"
+STOPPED = "stopped"
 
 
 class RegisterWorker(Command[Registered | Refreshed], frozen=True, kw_only=True):
@@ -20,6 +21,9 @@ class RegisterWorker(Command[Registered | Refreshed], frozen=True, kw_only=True)
     worker_id: str
     worker_instance_id: str
     liveness_ttl_ms: int
+    host: str | None = None
+    version: str | None = None
+    concurrency: int | None = None
 
     def needs(self, need: Needs) -> None:
         """The store's clock."""
@@ -42,10 +46,11 @@ class CallUpRoutes(Command[int], frozen=True, kw_only=True):
 
 
 class HeartbeatWorker(Command[Refreshed | NotRegistered], frozen=True, kw_only=True):
-    """A worker is still alive."""
+    """A worker is still alive. `busy`: so many of its handlers run."""
 
     namespace: str
     worker_instance_id: str
+    busy: int | None = None
 
     def needs(self, need: Needs) -> None:
         """The store's clock."""
@@ -59,6 +64,29 @@ class MarkWorkerDead(Command[Marked | NotRegistered], frozen=True, kw_only=True)
     worker_instance_id: str
     reason: str
     revoke_leases: bool
+
+    def needs(self, need: Needs) -> None:
+        """The store's clock."""
+        need.catalog = True
+
+
+class LeaveWorker(Command[Marked | NotRegistered], frozen=True, kw_only=True):
+    """A worker ends, and signs off."""
+
+    namespace: str
+    worker_instance_id: str
+
+    def needs(self, need: Needs) -> None:
+        """The store's clock."""
+        need.catalog = True
+
+
+class DrainWorker(Command[DrainAsked | NotRegistered], frozen=True, kw_only=True):
+    """An operator wants a worker to end."""
+
+    namespace: str
+    worker_instance_id: str
+    reason: str
 
     def needs(self, need: Needs) -> None:
         """The store's clock."""
@@ -94,19 +122,41 @@ def register_worker(
         at.now,
         command.liveness_ttl_ms,
         known.registered_at if known is not None and live else at.now,
+        command.host,
+        command.version,
+        command.concurrency,
+        draining=known.draining if known is not None and live else 0,
     )
     if live:
-        return Decision(Refreshed(worker.expires_at), saves=(worker,))
+        return Decision(_refreshed(worker), saves=(worker,))
     event = _event(worker, WorkerEventType.REGISTERED, "", at)
     return Decision(Registered(worker.expires_at), events=(event,), saves=(worker,))
 
 
-def heartbeat_worker(known: Worker | None, at: Moment) -> Decision[Refreshed | NotRegistered]:
+def heartbeat_worker(
+    known: Worker | None, command: HeartbeatWorker, at: Moment
+) -> Decision[Refreshed | NotRegistered]:
     """Alive for another period; an expired worker must register again."""
     if known is None or not known.is_live(at.now):
         return Decision(NotRegistered())
-    beating = replace(known, last_heartbeat_at=at.now)
-    return Decision(Refreshed(beating.expires_at), saves=(beating,))
+    beating = replace(known, last_heartbeat_at=at.now, busy=command.busy)
+    return Decision(_refreshed(beating), saves=(beating,))
+
+
+def drain_worker(
+    known: Worker | None, command: DrainWorker, at: Moment
+) -> Decision[DrainAsked | NotRegistered]:
+    """Its next heartbeat tells it, if no hint does."""
+    if known is None or not known.is_live(at.now):
+        return Decision(NotRegistered())
+    if known.draining:
+        return Decision(DrainAsked())
+    event = _event(known, WorkerEventType.DRAINING, command.reason, at)
+    return Decision(DrainAsked(), events=(event,), saves=(replace(known, draining=1),))
+
+
+def _refreshed(worker: Worker) -> Refreshed:
+    return Refreshed(worker.expires_at, bool(worker.draining))
 
 
 def mark_worker_dead(

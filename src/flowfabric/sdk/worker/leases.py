@@ -111,10 +111,16 @@ class Leases:
     def _hinted(self, topics: Mapping[str, int]) -> None:
         """Executions ended; one with a running handler was ended from outside: check it now."""
         for topic in topics:
-            held = self._held.get(topic.removeprefix(END_PREFIX))
-            if held is not None and not held.is_finished:
-                held.renew_at = 0.0
-                self._wake.set()
+            self.check(topic.removeprefix(END_PREFIX))
+
+    def check(self, execution_id: str, lease_epoch: int | None = None) -> None:
+        """Renew at once what may be lost, if a handler runs under it: the reply says it all."""
+        held = self._held.get(execution_id)
+        if held is None or held.is_finished or held.is_stopped:
+            return
+        if lease_epoch in (None, held.claimed.lease_epoch):
+            held.renew_at = 0.0
+            self._wake.set()
 
     def set_store_clock(self, now_ms: int) -> None:
         """Take over the store's clock. It is kept against the monotonic clock: a step of this

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from flowfabric.api.backend import EngineBackend
+from flowfabric.config import VERSION
 from flowfabric.model.results import NotRegistered
 from flowfabric.model.shown import mask
 from flowfabric.sdk.outage import Outage, Patience
@@ -27,12 +28,16 @@ class Presence:
         settings: Settings,
         outage: Outage,
         clock: Callable[[int], None],
+        busy: Callable[[], int],
+        drained: Callable[[], None],
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._namespaces = settings.namespaces or (None,)  # an entry for each tenant it serves
         self._patience = Patience(outage)
         self._clock = clock
+        self._busy = busy
+        self._drained = drained
 
     async def run(self) -> None:
         """Register, then beat until cancelled."""
@@ -51,10 +56,8 @@ class Presence:
         """Remove the worker from the registry; if that fails, its entry expires."""
         try:
             for namespace in self._namespaces:
-                await self._engine.mark_worker_dead(
-                    worker_instance_id=self._settings.instance_id,
-                    namespace=namespace,
-                    reason="stopped",
+                await self._engine.leave_worker(
+                    worker_instance_id=self._settings.instance_id, namespace=namespace
                 )
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _LOGGER.info("could not sign off: %s", mask(str(error)))
@@ -70,6 +73,9 @@ class Presence:
                 capabilities=settings.capabilities,
                 kinds=settings.kinds,
                 liveness_ttl_ms=_LIVENESS_MS,
+                host=settings.host,
+                version=VERSION,
+                concurrency=settings.concurrency,
             )
         self._clock(await self._engine.server_time_ms())
         return True
@@ -77,9 +83,13 @@ class Presence:
     async def _beat(self) -> bool:
         for namespace in self._namespaces:
             answer = await self._engine.heartbeat_worker(
-                worker_instance_id=self._settings.instance_id, namespace=namespace
+                worker_instance_id=self._settings.instance_id,
+                namespace=namespace,
+                busy=self._busy(),
             )
             if isinstance(answer, NotRegistered):
                 return False
+            if answer.is_draining:
+                self._drained()
         self._clock(await self._engine.server_time_ms())
         return True

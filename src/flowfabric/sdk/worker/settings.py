@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from flowfabric import limits
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_name
 from flowfabric.model.checks import (
@@ -34,6 +35,7 @@ class Settings:
 
     worker_id: str
     instance_id: str
+    host: str
     namespaces: tuple[str, ...] | None  # None: the fabric's own
     lanes: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -72,15 +74,19 @@ def read_settings(
     if concurrency is None:
         is_async = all(task.is_async for task in tasks.values())
         concurrency = CONCURRENCY if is_async else CONCURRENCY_WITH_THREADS
-    name = check_name(worker_id or socket.gethostname() or "worker", field="worker_id")
+    host = socket.gethostname() or "worker"
+    name = check_name(worker_id or host, field="worker_id")
     return Settings(
         worker_id=name,
         instance_id=new_name(name[:200]),
+        host=host[: limits.NAME_BYTES],
         namespaces=_namespaces(namespaces),
         lanes=tuple(sorted(chosen)),
         kinds=tuple(sorted(tasks)),
         capabilities=_offered(tasks, capabilities),
-        concurrency=check_integer(concurrency, field="concurrency", least=1, most=100_000),
+        concurrency=check_integer(
+            concurrency, field="concurrency", least=1, most=limits.HANDLERS_MAX
+        ),
         lease_ttl_ms=check_lease_ttl(to_ms(lease_ttl, field="lease_ttl"), field="lease_ttl"),
         poll_interval_ms=max(1, to_ms(poll_interval, field="poll_interval")),
         drain_timeout_s=to_ms(drain_timeout, field="drain_timeout") / 1000,

@@ -28,6 +28,7 @@ EVENTS: Final = {
         *("capabilities", "concurrency", "lease_ttl_ms"),
     ),
     "worker_draining": ("worker_instance_id", "running"),
+    "worker_asked_to_end": ("worker_instance_id",),
     "worker_stopped": ("worker_instance_id",),
     "completed": EXECUTION_FIELDS,
     "retrying": (*EXECUTION_FIELDS, "reason", "next_try_in_ms"),
@@ -78,6 +79,12 @@ def draining(settings: Settings, running: int) -> None:
     wait = span(round(settings.drain_timeout_s * 1000))
     text = "draining: %d still running, they have %s to finish"
     _LOGGER.info(text, running, wait, extra={**extra, "running": running})
+
+
+def asked_to_end(settings: Settings) -> None:
+    """An operator drains it."""
+    extra = {"event": "worker_asked_to_end", "worker_instance_id": settings.instance_id}
+    _LOGGER.info("worker %s is asked to end", settings.instance_id, extra=extra)
 
 
 def stopped(settings: Settings) -> None:

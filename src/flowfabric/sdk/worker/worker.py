@@ -30,6 +30,7 @@ from flowfabric.sdk.worker.listening import Listening
 from flowfabric.sdk.worker.presence import Presence
 from flowfabric.sdk.worker.reports import Failed, Postponed, Report, Reporter, Succeeded
 from flowfabric.sdk.worker.settings import WARM, Settings, read_settings
+from flowfabric.sdk.worker.stops import Stops
 from flowfabric.sdk.worker.warm import Warm
 from flowfabric.sdk.worker.watchdog import Watchdog
 from flowfabric.trouble import is_passing, may_pass
@@ -37,6 +38,7 @@ from flowfabric.trouble import is_passing, may_pass
 _LOGGER = logging.getLogger("flowfabric.worker")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INTERRUPTED_S = 1.0  # for handlers to clean up after their interruption
+_CLAIM_WAIT_MS = 20_000
 _CATCH_UP_S = 0.5  # for reports after a standstill; longer would delay recovery by other workers
 
 
@@ -135,7 +137,15 @@ class Shift:
         self._leases = Leases(engine, settings.lease_ttl_ms, outage, size)
         self._reporter = Reporter(engine, outage, self._answered, self._leases.store_now_ms)
         self._warm = self._leases.desk.warm = Warm(settings.warm, self._parked)
-        self._presence = Presence(engine, settings, outage, self._leases.set_store_clock)
+        self._presence = Presence(
+            engine,
+            settings,
+            outage,
+            self._leases.set_store_clock,
+            busy=lambda: len(self._running),
+            drained=self._drained,
+        )
+        self._stops = Stops(engine, settings, self._leases, outage, self._drained)
         self._watchdog = Watchdog(engine, self._leases)
         self._patience = Patience(outage)
         self._threads = Threads(settings.concurrency)
@@ -169,6 +179,12 @@ class Shift:
         for event in (*wanted, *([self._hurry] if immediately else [])):
             self._loop.call_soon_threadsafe(event.set)
 
+    def _drained(self) -> None:
+        """An operator wants this worker to end."""
+        if not self._stopping.is_set():
+            telling.asked_to_end(self._settings)
+            self.stop(immediately=False)
+
     async def work(self) -> None:
         """Claim and run until stopped, then drain."""
         await self._listening.join()
@@ -199,7 +215,9 @@ class Shift:
             self._watchdog,
             self._listening,
         ]
-        return [self._presence, *parts] if self._tasks else parts
+        if not self._tasks:
+            return parts
+        return [self._presence, *([self._stops] if self._engine.is_remote else []), *parts]
 
     # --- claiming ------------------------------------------------------------------------------
 
@@ -207,6 +225,9 @@ class Shift:
         """Claim as many as fit; when fewer came, no more are ready: wait for a hint."""
         if not self._tasks:
             await self._stopping.wait()
+            return
+        if self._engine.is_remote:
+            await self._wait_for_claims()
             return
         topics = [lane_topic(lane) for lane in self._settings.lanes]
         with self._engine.listen(topics) as self._hinted:
@@ -221,11 +242,26 @@ class Shift:
                 if claims is not None and len(claims) < free and not self._stopping.is_set():
                     await wait_event(self._hinted, self._settings.poll_interval_ms / 1000)
 
-    async def _claim(self, limit: int) -> list[Claimed] | None:
+    async def _wait_for_claims(self) -> None:
+        """The same where the engine is elsewhere: each claim waits there until there is work."""
+        while not self._stopping.is_set():
+            free = self._free_slots()
+            if free <= 0:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            claim = asyncio.ensure_future(self._claim(free, wait_ms=_CLAIM_WAIT_MS))
+            await _first(asyncio.shield(claim), self._stopping.wait())
+            if not claim.done():
+                claim.cancel()  # it gives back what it would have got
+            with suppress(asyncio.CancelledError):
+                await claim
+
+    async def _claim(self, limit: int, wait_ms: int = 0) -> list[Claimed] | None:
         """Claim up to so many and start them; None when the store could not be reached."""
         settings, asked_at = self._settings, monotonic()
         try:
-            # Never cancelled: an interrupted claim would leave leases without a worker.
+            # One that does not wait is never cancelled: it would leave leases without a worker.
             claims = await self._engine.claim(
                 namespaces=settings.namespaces,
                 lanes=settings.lanes,
@@ -235,6 +271,7 @@ class Shift:
                 kinds=settings.kinds,
                 limit=limit,
                 lease_ttl_ms=settings.lease_ttl_ms,
+                wait_ms=wait_ms,
             )
         except Exception as error:
             if not may_pass(error):

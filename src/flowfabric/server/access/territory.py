@@ -54,7 +54,7 @@ OF_ALL: Final = frozenset(
 OPEN: Final = frozenset(
     (
         *("ping", "server_time_ms", "list_lanes", "list_budgets", "list_quota_policies"),
-        *("get_budget_status", "get_quota_status"),
+        *("get_budget_status", "get_quota_status", "give_back_claim"),
         *("read_budget_usage_and_limits", "read_quota_policy_limits"),
     )
 )

@@ -16,6 +16,7 @@ from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.schedules import ADMIN_ROUTES, SCHEDULE_ROUTES
 from flowfabric.server.routes.tokens import TOKEN_ROUTES
 from flowfabric.server.routes.waits import WAIT_ROUTES
+from flowfabric.server.routes.workers import WORKER_ROUTES
 
 DESCRIPTION: Final = Description(
     (
@@ -28,6 +29,7 @@ DESCRIPTION: Final = Description(
         *LIMIT_ROUTES,
         *SCHEDULE_ROUTES,
         *ADMIN_ROUTES,
+        *WORKER_ROUTES,
         *TOKEN_ROUTES,
         *OWN_ROUTES,
     )

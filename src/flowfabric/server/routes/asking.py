@@ -39,13 +39,14 @@ async def asked(service: Service, call: Call) -> Answer:
 
 async def ask(service: Service, call: Call, request: Request[R]) -> R:
     """The reply of the engine, asked in the caller's name and as far as the caller may see."""
+    service.require_room(request)
     reply: R = await _asked(service, call, request)
     return reply
 
 
 async def _asked(service: Service, call: Call, request: Request[Any]) -> Any:
     operation = wire.operation_of(request)
-    passed = await service.border.passed(call.caller, operation, request, named_home(call))
+    passed = await passed_by(service, call, request)
     engine, wanted = service.at_home_in(passed.home), passed.request
     try:
         if operation.kind is Kind.WAIT and getattr(wanted, "wait_ms", 0) != 0:
@@ -58,6 +59,12 @@ async def _asked(service: Service, call: Call, request: Request[Any]) -> Any:
         return await _shown(service, passed, await engine.call(wanted))
     except FlowFabricError as error:
         raise passed.told(error) from None
+
+
+async def passed_by(service: Service, call: Call, request: Request[Any]) -> Passed:
+    """A request as this caller may ask it."""
+    operation = wire.operation_of(request)
+    return await service.border.passed(call.caller, operation, request, named_home(call))
 
 
 async def _shown(service: Service, passed: Passed, reply: Any) -> Any:

@@ -24,7 +24,7 @@ from flowfabric.server.plain import WORDS
 from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.values import Param, params_of
 from flowfabric.server.service import Service
-from flowfabric.server.shapes import Shape, shape_of
+from flowfabric.server.shapes import Shape, missing, shape_of
 
 _JSON: Final = "application/json"
 _CHARSETS: Final = ("", "charset=utf-8", 'charset="utf-8"')
@@ -102,12 +102,7 @@ class Form:
         defaults = defaults_of(self.kind)
         for name in self.kind.__struct_fields__:
             if name not in values and name not in defaults:
-                word = WORDS.get(name, name)
-                raise InvalidInput(
-                    f"{word}: is required",
-                    field=word,
-                    errors=[{"pointer": f"/{word}", "detail": "is required"}],
-                )
+                raise missing(WORDS.get(name, name))
 
     # --- cursors -------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from flowfabric.api.bulk import StartOperation
 from flowfabric.api.control import ChangePriority, SetExecutionTag
-from flowfabric.api.operation import Request, Scope
+from flowfabric.api.operation import OPERATIONS, Request, Scope
 from flowfabric.errors import (
     CountChanged,
     ExecutionNotEligible,
@@ -145,6 +145,7 @@ OPERATING_ROUTES: Final = (
         reply=BulkOperation | BulkCounted,
         statuses={"BulkOperation": 202},
         asks=("start_operation",),
+        errors=(*OPERATIONS["start_operation"].errors, CountChanged),
         takes_key=True,
     ),
     get("/v1/operations", "list_operations", scope=Scope.OPERATE, tag="operations"),

@@ -11,7 +11,7 @@ from flowfabric.api.operation import Scope
 from flowfabric.errors import StoreUnavailable, TooManyWaits
 from flowfabric.model.record import Record, from_msgpack, replace, to_msgpack
 from flowfabric.server.access.caller import Caller
-from flowfabric.server.commands import commands, while_there
+from flowfabric.server.commands import commands
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.plain import to_body
 from flowfabric.server.routes.route import Reach, Repeat, Route, Size
@@ -27,9 +27,12 @@ async def hints(service: Service, call: Call) -> Answer:
     is_packed = call.headers.get(b"content-type") == _PACKED
     asked = from_msgpack(body, HintsAsked, field="hints") if is_packed else _HINTS.read(body)
     seen = await service.border.sees_topics(call.caller, asked.topics)
-    asked = replace(asked, topics=seen)
+    # No wait is lost when it is cut short: the client asks again for what rang meanwhile.
+    wait_ms = max(0, min(asked.wait_ms, service.settings.wait_max_ms))
+    asked = replace(asked, topics=seen, wait_ms=wait_ms)
     with service.waiting():
-        heard = await while_there(call, service.hints.heard(asked, service.stopping))
+        work = service.hints.heard(asked, service.stopping)
+        heard = await service.patience.while_there(call, work)
     if is_packed:
         return Answer(to_msgpack(heard), media=_PACKED)
     return Answer(to_body(heard))

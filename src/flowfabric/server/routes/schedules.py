@@ -10,7 +10,6 @@ from flowfabric.server.routes.rows import get, post, row
 
 _ID: Final = "/v1/schedules/{schedule_id}"
 _GROUP: Final = "/v1/groups/{group_id}"
-_WORKER: Final = "/v1/workers/{worker_instance_id}"
 
 SCHEDULE_ROUTES: Final = (
     post(
@@ -68,8 +67,6 @@ ADMIN_ROUTES: Final = (
         reach=Reach.SHARED,
         tag="signing keys",
     ),
-    get("/v1/workers", "list_workers", tag="workers"),
-    post(f"{_WORKER}/dead", "mark_worker_dead", tag="workers"),
     post("/v1/groups", "create_consumer_group", reach=Reach.SHARED, tag="groups"),
     get("/v1/groups", "list_consumer_groups", reach=Reach.SHARED, tag="groups"),
     row(

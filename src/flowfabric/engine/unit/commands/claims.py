@@ -7,12 +7,25 @@ from collections.abc import Sequence
 
 from flowfabric import ids
 from flowfabric.engine.unit.candidates import Candidates, Pool
+from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.handlers import handles
 from flowfabric.engine.unit.limits import Candidate
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.kernel.decision import Refused
-from flowfabric.kernel.execution.claim import Claim, NewIds, claim
+from flowfabric.kernel.execution.claim import (
+    Claim,
+    GiveBack,
+    NewIds,
+    Recalled,
+    claim,
+    noted,
+    recalled,
+    refuse_reused,
+    still_held,
+)
+from flowfabric.kernel.execution.fence import OPERATOR_OVERRIDE
 from flowfabric.kernel.execution.grant import PromiseBest
+from flowfabric.kernel.execution.own import Delay
 from flowfabric.kernel.execution.routing import Offer, matching_routes
 from flowfabric.kernel.limit.fairness import (
     Share,
@@ -22,20 +35,84 @@ from flowfabric.kernel.limit.fairness import (
 from flowfabric.kernel.limit.holdings import slot_until
 from flowfabric.limits import CLAIM_BYTES_MAX, CLAIM_MAX
 from flowfabric.model.bounds import UNBOUNDED
-from flowfabric.model.execution import Body
+from flowfabric.model.execution import Body, Execution
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.record import replace
-from flowfabric.model.results import Claimed, GrantIssued, NoWork
+from flowfabric.model.results import Claimed, GivenBack, GrantIssued, NoWork
+from flowfabric.model.worker import ClaimRow
 from flowfabric.stores.indexes import ready_order
+from flowfabric.stores.tables import CLAIMS
 
 SEARCHES_MAX = 20  # how often a claim looks again when limits keep its candidates back
 DEPTH_MAX = 500  # and how far it looks at once
+REPEATS_MAX = 1_000  # counted of one claim
 
 
 @handles(Claim)
-async def claim_work(unit: Unit, command: Claim) -> list[Claimed]:
-    """Matching routes, fair shares, admission, leases, bodies."""
+async def claim_work(unit: Unit, command: Claim) -> list[Claimed] | Refused:
+    """What is new, or what the same claim got before."""
     unit.claims_left[command.offer] -= command.limit
+    if command.claim_id is None:
+        return await _claimed(unit, command)
+    row = await _noted(unit, command.worker_instance_id)
+    if row is not None and row.claim_id == command.claim_id:
+        return refuse_reused(row, command) or await _recalled(unit, row, command)
+    claimed = await _claimed(unit, command)
+    if claimed:
+        unit.view.rows.put(CLAIMS, noted(command, claimed, unit.view.at))
+    return claimed
+
+
+@handles(GiveBack)
+async def give_back(unit: Unit, command: GiveBack) -> GivenBack:
+    """The leases of a claim that nobody got the answer to, unless it was repeated meanwhile."""
+    row, view = await _noted(unit, command.worker_instance_id), unit.view
+    if row is None or row.claim_id != command.claim_id or row.repeats:
+        return GivenBack(0)
+    held = await _held(unit, row)
+    for execution in held:
+        view.decide(
+            Delay(
+                execution_id=execution.execution_id,
+                fence=None,
+                delay_until=view.at.now,
+                source=OPERATOR_OVERRIDE,
+            )
+        )
+    view.rows.put(CLAIMS, replace(row, leases={}))
+    return GivenBack(len(held))
+
+
+async def _noted(unit: Unit, worker_instance_id: str) -> ClaimRow | None:
+    """The last claim of a worker, locked. One that cannot be read is forgotten."""
+    key = (worker_instance_id,)
+    found, _ = await readable(unit.tx.rows, CLAIMS, [key])
+    unit.view.rows.take(CLAIMS, found)
+    return unit.view.rows.get(CLAIMS, key)
+
+
+async def _held(unit: Unit, row: ClaimRow) -> list[Execution]:
+    """The executions of a claim whose leases are in force."""
+    await unit.load(sorted(row.leases))
+    found = (unit.view.execution(key) for key in row.leases)
+    return [each for each in found if each is not None and still_held(each, row, unit.view.at.now)]
+
+
+async def _recalled(unit: Unit, row: ClaimRow, command: Claim) -> Recalled:
+    """The answer once more. Its worker has it then: nothing is given back behind its back."""
+    held = await _held(unit, row)
+    bodies = await unit.overlay.bodies([each.execution_id for each in held])
+    unit.view.rows.put(CLAIMS, replace(row, repeats=min(row.repeats + 1, REPEATS_MAX)))
+    return Recalled(
+        with_body(
+            recalled(each, row, command.lease_ttl_ms, command.backend), bodies[each.execution_id]
+        )
+        for each in held
+    )
+
+
+async def _claimed(unit: Unit, command: Claim) -> list[Claimed]:
+    """Matching routes, fair shares, admission, leases, bodies."""
     if (pooled := _pooled(unit, command)) is not None:
         return _leased(unit, command, pooled)
     claimed: list[Claimed] = []

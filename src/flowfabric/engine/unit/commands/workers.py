@@ -13,10 +13,10 @@ from flowfabric.kernel.execution.revoke import RevokeLease
 from flowfabric.kernel.execution.routing import fitting_routes, route_key
 from flowfabric.kernel.place import workers as kernel
 from flowfabric.limits import CLAIM_MAX
-from flowfabric.model.results import Marked, NotRegistered, Refreshed, Registered
+from flowfabric.model.results import DrainAsked, Marked, NotRegistered, Refreshed, Registered
 from flowfabric.model.worker import Worker
 from flowfabric.stores.indexes import BLOCKED, DUE, Search, due_search
-from flowfabric.stores.tables import WORKERS
+from flowfabric.stores.tables import CLAIMS, WORKERS
 
 
 @handles(kernel.RegisterWorker)
@@ -45,7 +45,34 @@ async def heartbeat(
 ) -> Refreshed | NotRegistered | Refused:
     """The entry lives for another while."""
     known = await _registered(unit, command.namespace, command.worker_instance_id)
-    return unit.view.apply(None, kernel.heartbeat_worker(known, unit.view.at))
+    return unit.view.apply(None, kernel.heartbeat_worker(known, command, unit.view.at))
+
+
+@handles(kernel.DrainWorker)
+async def drain(unit: Unit, command: kernel.DrainWorker) -> DrainAsked | NotRegistered | Refused:
+    """The entry says so; a worker that waits is told at once."""
+    known = await _registered(unit, command.namespace, command.worker_instance_id)
+    reply = unit.view.apply(None, kernel.drain_worker(known, command, unit.view.at))
+    if isinstance(reply, DrainAsked):
+        unit.view.effects.told.add(command.worker_instance_id)
+    return reply
+
+
+@handles(kernel.LeaveWorker)
+async def leave(unit: Unit, command: kernel.LeaveWorker) -> Marked | NotRegistered | Refused:
+    """The entry, and the claim that it will not repeat any more."""
+    instance = command.worker_instance_id
+    found, _ = await readable(unit.tx.rows, CLAIMS, [(instance,)])
+    unit.view.rows.take(CLAIMS, found)
+    unit.view.rows.drop_unseen(CLAIMS, (instance,))
+    known = await _registered(unit, command.namespace, instance)
+    gone = kernel.MarkWorkerDead(
+        namespace=command.namespace,
+        worker_instance_id=instance,
+        reason=kernel.STOPPED,
+        revoke_leases=False,
+    )
+    return unit.view.apply(None, kernel.mark_worker_dead(known, gone, unit.view.at, 0))
 
 
 @handles(kernel.MarkWorkerDead)

@@ -1,0 +1,1 @@
+"""Answers that go on: server-sent events of what happens."""
