@@ -162,8 +162,8 @@ class SubmitMethods(Home):
         this run instead of the task's own. `fair`, `serial` and `unique` are its keys, and
         `run.answer` tells what a taken key led to. `on_success`, `on_failure` (it failed or
         expired) and `on_end` are tasks, or names of tasks, of which a run is created when this one
-        ends, in that transaction; each is told how, as a `RunEnded`. A wrong argument is refused by name. In a
-        handler it is a journaled call: another run of the handler gets the same run.
+        ends, in that transaction; each is told how, as a `RunEnded`. A wrong argument is refused by
+        name. In a handler it is a journaled call: another run of the handler gets the same run.
 
         ```
         await ff.submit(brief, "solar")                            # as brief.submit("solar")

@@ -323,9 +323,17 @@ SIGNALS_OF: Final = Index("ff_signal_execution", SIGNALS, "execution_id")
 WATCHES_OF: Final = Index("ff_watch_watcher", WATCHES, "watcher_id", "waitpoint_id")
 
 # Fair keys: the clock of a queue, and the last of a key.
-FAIR_TAGS: Final = Index("ff_fair_tag", FAIR, *("namespace", "lane_id", "priority", "phase", "tag"))
+FAIR_TAGS: Final = Index(
+    "ff_fair_tag",
+    FAIR,
+    *("namespace", "lane_id", "priority", "phase", "tag"),
+    also=("execution_id",),
+)
 FAIR_KEYS: Final = Index(
-    "ff_fair_key", FAIR, *("namespace", "lane_id", "priority", "fair_key", "finish")
+    "ff_fair_key",
+    FAIR,
+    *("namespace", "lane_id", "priority", "fair_key", "finish"),
+    also=("execution_id",),
 )
 
 # Schedules
