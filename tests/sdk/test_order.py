@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Fabric
+from flowfabric import Fabric, Run
 from flowfabric.errors import InvalidInput
 from flowfabric.model.results import Batched, Debounced, Existing
 from flowfabric.sdk.errors import InvalidTask
@@ -95,7 +95,7 @@ def test_a_task_names_its_fair_key(url: str) -> None:
 
     async def main() -> None:
         async with ff:
-            runs = [
+            runs: list[Run[Any]] = [
                 await crawl.submit("acme", 1),
                 await crawl.options(fair="bolt").submit("acme", 2),
                 await ff.submit(plain, fair="own"),
