@@ -161,12 +161,11 @@ class SubmitMethods(Home):
         work then exists exactly if that commits. `budgets`, `quota` and `concurrency_key` bound
         this run instead of the task's own. `fair`, `serial` and `unique` are its keys, and
         `run.answer` tells what a taken key led to. `on_success`, `on_failure` (it failed or
-        expired) and `on_end` are tasks, or names of tasks, of which a run is created when this one
-        ends, in that transaction; each is told how, as a `RunEnded`. A wrong argument is refused by
-        name. In a handler it is a journaled call: another run of the handler gets the same run.
+        expired) and `on_end`: tasks, or their names, of which a run is created in the transaction
+        of its end, told of it by a `RunEnded`. A wrong argument is refused by name. In a handler it
+        is a journaled call: another run of the handler gets the same run.
 
         ```
-        await ff.submit(brief, "solar")                            # as brief.submit("solar")
         await ff.submit(brief, "solar", key="solar-2026", delay="10m", tags={"team.name": "a"})
         await ff.submit("brief", {"topic": "solar"})  # a task that is not imported here
         ```

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from flowfabric import limits
 from flowfabric.api.executions import NewExecution, NewUnique
 from flowfabric.errors import InvalidInput
@@ -13,18 +15,20 @@ from flowfabric.model.ties import UNTIED, Ties
 from flowfabric.model.unique import Unique
 from flowfabric.model.words import HeadFailure, OnConflict, UniqueWhile
 
+_NEXT: Final = HeadFailure.NEXT  # reading a member of an enumeration costs more, for every create
+
 
 def ties_of(request: NewExecution) -> Ties:
     """The ties that a request asks for; every problem names its field."""
-    unique, fair = _unique(request), request.fair_key
-    key = None if request.serial_key is None else _key(request.serial_key, "serial_key")
+    unique, fair, serial = _unique(request), request.fair_key, request.serial_key
+    if serial is None:
+        if request.on_head_failure != _NEXT:
+            raise InvalidInput("on_head_failure: needs a serial_key", field="on_head_failure")
+        if unique is None and fair is None:
+            return UNTIED
     word = check_word(request.on_head_failure, HeadFailure, field="on_head_failure")
-    if key is None and word is not HeadFailure.NEXT:
-        raise InvalidInput("on_head_failure: needs a serial_key", field="on_head_failure")
-    if key is None and unique is None and fair is None:
-        return UNTIED
     return Ties(
-        serial_key=key,
+        serial_key=None if serial is None else _key(serial, "serial_key"),
         holds_line=word is HeadFailure.HOLD,
         unique=unique,
         fair=None if fair is None else Fair(_key(fair, "fair_key")),
