@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -11,6 +13,7 @@ import pytest
 
 from flowfabric.bench import durable, durable_peers
 from flowfabric.bench.databases import Databases, Server
+from flowfabric.engine.machine import Machine
 from tests.bench.test_bench import KEYS
 from tests.support.databases import PostgresServer
 
@@ -65,6 +68,30 @@ def test_a_hundred_workflows_of_ten_steps_share_their_commits(postgres: Postgres
         asyncio.run(drained(server, plain, steps=0))
         assert asyncio.run(updates(url)) <= asyncio.run(updates(plain))
     assert commits <= 0.5 * WORKFLOWS
+
+
+def test_a_hundred_workflows_share_the_commits_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same on SQLite: its writer takes one transaction at a time, in which all meet."""
+    commits = 0
+    transact = Machine.transact
+
+    async def counted(machine: Machine, work: Any) -> Any:
+        nonlocal commits
+        commits += 1
+        return await transact(machine, work)
+
+    async def main() -> None:
+        nonlocal commits
+        url = f"sqlite:///{tmp_path / 'steps.db'}"
+        await durable.submitted(url, WORKFLOWS)
+        commits = 0
+        await durable.drain(url, WORKFLOWS, steps=durable.STEPS)
+
+    monkeypatch.setattr(Machine, "transact", counted)
+    asyncio.run(main())
+    assert 0 < commits <= 0.5 * WORKFLOWS
 
 
 async def drained(server: Server, url: str, *, steps: int) -> int:

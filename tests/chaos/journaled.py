@@ -25,6 +25,7 @@ from tests.support.effects import Effect, digest_of
 
 STEPS = 10
 LEASE = "1s"
+BUDGET = "calls"  # of the steps that spend
 RECOVERIES = 1_000  # kills must not use them up
 
 
@@ -159,7 +160,8 @@ def journaled_fabric(
 ) -> Fabric:
     """With its tasks; `on_effect` is called inside of each body."""
     ff = Fabric(url, config=EngineConfig(pool_size=3, poll_interval_ms=200))
-    steps = Steps(ff, Book(notes, on_effect))
+    book = Book(notes, on_effect)
+    steps = Steps(ff, book)
 
     @ff.task(recoveries=RECOVERIES)
     async def ten(count: int) -> list[str]:
@@ -196,6 +198,24 @@ def journaled_fabric(
             "mapped": mapped,
             "last": await steps.effect([each for side in sides[:2] for each in side]),
         }
+
+    @ff.step(spend={BUDGET: {"tokens": 9}}, actual=lambda _: {"tokens": 1})
+    async def pay(inputs: list[str]) -> str:
+        return book.done(inputs)
+
+    @ff.task(recoveries=RECOVERIES)
+    async def noted(word: str) -> str:
+        return word
+
+    @ff.task(recoveries=RECOVERIES)
+    async def paying(count: int) -> list[str]:
+        """Steps that spend, each followed by a submit."""
+        ids: list[str] = []
+        words: list[str] = []
+        for _ in range(count):
+            words.append(steps.given(await pay(words[-1:])))
+            ids.append((await ff.submit(noted, words[-1])).id)
+        return ids
 
     add_journeys(ff, steps, {"recoveries": RECOVERIES, "retries": 1_000, "backoff": "1ms"})
     return ff

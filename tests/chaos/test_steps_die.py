@@ -11,7 +11,8 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from flowfabric import Fabric, Run
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.state import PublicState
 from tests.chaos.journal_process import STUCK_AT
-from tests.chaos.journaled import STEPS, TANGLE, Notes, journaled_fabric, read_notes
+from tests.chaos.journaled import BUDGET, STEPS, TANGLE, Notes, journaled_fabric, read_notes
 from tests.chaos.nest import PROCESS, Nest
 from tests.chaos.processes import Crew, crew
 from tests.chaos.verdict import check_store
@@ -97,6 +98,15 @@ class Site:
 
         return self._runner.run(story())
 
+    def open_budget(self) -> None:
+        """For the steps that spend."""
+        self._runner.run(self.fabric.create_budget(BUDGET, hard={"tokens": 1_000_000}))
+
+    def spent(self) -> tuple[int, int]:
+        """What these have used, and what is held."""
+        found = self._runner.run(self.fabric.budget(BUDGET))
+        return int(found.usage.get("tokens", 0)), int(found.held.get("tokens", 0))
+
     def close(self) -> None:
         self._runner.run(self.fabric.close())
         self._runner.close()
@@ -164,19 +174,53 @@ def test_workers_killed_at_random_repeat_nothing_that_is_recorded(url: str, site
     assert len(lost) >= KILLS / 2, "the kills hit no worker that held a lease"
 
 
-def kill_many(workers: Crew, site: Site, kills: int) -> None:
+def test_workers_killed_among_payments_and_submits_do_each_once(url: str, site: Site) -> None:
+    """7.1.21: a budget is charged what completed steps cost, and nothing stays held; what handlers
+    submit exists once, and its id is what every run of them was told."""
+    kills, count = max(2, KILLS // 4), 4
+
+    def pay() -> None:
+        site.submit("paying", count, times=AT_ONCE // 8)
+
+    site.open_budget()
+    with crew(url) as workers:
+        kill_many(workers, site, kills, submit=pay, life=AT_ONCE // 4)
+        workers.wait_until(lambda: site.left() == 0, "the rest of the work")
+    dump, problems = site.dump()
+    assert problems == []
+    check_store(dump)
+    check_steps(read_notes(site.folder), dump["ff_journal"])
+    told = [each for result in site.results() for each in result]
+    made = [each.execution_id for each in dump["executions"] if each.execution_kind == "noted"]
+    assert sorted(told) == sorted(made)
+    assert len(set(made)) == len(site.runs) * count
+    assert site.spent() == (len(site.runs) * count, 0)
+    begun = sum(each.key.startswith("pay") for each in read_notes(site.folder))
+    assert begun > len(made), "no kill has hit a payment"
+
+
+def kill_many(
+    workers: Crew,
+    site: Site,
+    kills: int,
+    *,
+    submit: Callable[[], None] | None = None,
+    life: int = STEPS_OF_A_LIFE,
+) -> None:
     """Each worker dies soon after one of its next steps; there is always work."""
     rng = random.Random(kills)
-    site.submit("tangle", times=AT_ONCE)
+    more = submit or partial(site.submit, "tangle", times=AT_ONCE)
+    more()
+    enough = site.left() // 2
     nest = Nest(workers, site.folder)
-    fates = {nest.hatch(): rng.randint(1, STEPS_OF_A_LIFE) for _ in range(HANDS)}
+    fates = {nest.hatch(): rng.randint(1, life) for _ in range(HANDS)}
     while kills:
-        if site.left() < AT_ONCE // 2:
-            site.submit("tangle", times=AT_ONCE)
+        if site.left() < enough:
+            more()
         workers.listen(0.05)
         steps = nest.steps()
         for worker in [pid for pid, fate in fates.items() if steps[pid] >= fate][:kills]:
             os.kill(worker, signal.SIGKILL)
             del fates[worker]
-            fates[nest.hatch()] = rng.randint(1, STEPS_OF_A_LIFE)
+            fates[nest.hatch()] = rng.randint(1, life)
             kills -= 1

@@ -383,7 +383,7 @@ def test_an_update_keeps_what_it_does_not_name() -> None:
         ),
         Moment(NOW + 1),
     )
-    assert the(changed, QuotaPolicy) == QuotaPolicy("q", 10, 0, 2, 7, NOW, NOW + 1)
+    assert the(changed, QuotaPolicy) == QuotaPolicy("q", 10, 0, 2, 7, NOW, NOW + 1, 1)
     missing = update_quota(
         None,
         UpdateQuota(

@@ -485,7 +485,7 @@ def test_a_batch_is_its_commands_one_by_one_where_it_is_dense(
 
 
 FOLLOW_UP_FIRST = """\
-            if owes:
+            if owes and not _is_first(view, command):
                 await unit.follow_up()
             reply = await handler(unit, command)"""
 BATCH_SABOTAGE = {

@@ -116,7 +116,7 @@ EXPECTED: Final[dict[str, Line]] = {
     # limits and lanes
     "POST /v1/budgets": Line(
         OPERATE,
-        "all",
+        "own",
         {"budget_id": "x", "dimensions": ["a"], "hard_limits": [1], "soft_limits": [0]},
     ),
     "GET /v1/budgets": Line(READ, "shared"),
@@ -127,7 +127,11 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {B}/reset": Line(OPERATE, "all"),
     f"POST {B}/answer": Line("aoA", "all", {"dimension": "a", "approve": False}),
     f"POST {B}/usage": Line(OPERATE, "all", {"dimensions": ["a"], "deltas": [1]}),
-    "POST /v1/quotas": Line(OPERATE, "all", {"quota_policy_id": "x", "max_concurrent": 1}),
+    f"PATCH {B}": Line(OPERATE, "all", {"reset_interval_ms": 60_000}, if_match='"0"'),
+    "PATCH /v1/quotas/{quota_policy_id}": Line(
+        OPERATE, "all", {"max_concurrent": 6}, if_match='"0"'
+    ),
+    "POST /v1/quotas": Line(OPERATE, "own", {"quota_policy_id": "x", "max_concurrent": 1}),
     "GET /v1/quotas": Line(READ, "shared"),
     "GET /v1/quotas/{quota_policy_id}": Line(READ, "shared"),
     "GET /v1/lanes": Line(READ, "shared"),

@@ -122,7 +122,7 @@ def test_what_is_for_tokens_of_all_namespaces_is_known_by_name() -> None:
         *("doctor", "prepare", "trim_retention", "reconcile_execution_index", "reconcile_lines"),
         *("reconcile_budget_counters", "reconcile_flow_counters", "reconcile_quota_counters"),
         *("seed_waitpoint_hmac_secret", "rotate_waitpoint_hmac_secret_all"),
-        *("answer_budget_ask", "create_executions_in", "shares_database"),
+        "shares_database",
     }
     assert {*OPERATIONS} >= OF_ALL | OPEN | SIFTED | OF_TOKENS | CHOSEN
 

@@ -55,6 +55,7 @@ ORDER = {
     "BudgetRow": """
         budget_id policy created_at updated_at generation breach_count soft_breach_count
         last_breach_at last_breach_dim reset_count last_reset_at next_reset_at pending due_at
+        revision namespace
     """,
     "UsageRow": """
         budget_id dimension used held updated_at
@@ -100,7 +101,7 @@ ORDER = {
     """,
     "QuotaPolicy": """
         quota_policy_id requests_per_window_seconds max_requests_per_window
-        active_concurrency_cap jitter_ms created_at updated_at
+        active_concurrency_cap jitter_ms created_at updated_at revision namespace
     """,
     "GateRow": """
         quota_policy_id dimension active in_window wave_at wave_size seen_at due_at

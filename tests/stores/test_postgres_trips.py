@@ -14,15 +14,24 @@ from flowfabric.api.executions import NewExecution
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import ExecutionNotActive, OutcomeUnknown, StoreUnavailable
+from flowfabric.errors import (
+    ExecutionNotActive,
+    LeaseRevoked,
+    OutcomeUnknown,
+    StaleLease,
+    StoreUnavailable,
+)
 from flowfabric.model.event import OperatorEvent
+from flowfabric.model.journal import EntryKind, NewEntry
 from flowfabric.model.results import Claimed, Created, Duplicate
 from flowfabric.stores.base import Changes
 from flowfabric.stores.logs import LOG_OF
-from flowfabric.stores.postgres import arrays, connections, store
+from flowfabric.stores.postgres import arrays, connections, images, store
 from flowfabric.stores.postgres.session import PLANNER
 from flowfabric.stores.postgres.small import insert_of
+from flowfabric.stores.postgres.store import HOLD_S
 from flowfabric.stores.postgres.transaction import PostgresTransaction
+from tests.support.journal import entry
 
 CONFIG = EngineConfig(loops=False, poll_interval_ms=3_600_000)
 
@@ -366,5 +375,103 @@ def test_connections_are_shared_reused_and_dropped(monkeypatch: pytest.MonkeyPat
             await asyncio.sleep(seconds)
             found: Wire = wire
             return found
+
+    asyncio.run(story())
+
+
+def test_the_first_checkpoint_takes_two_trips_and_each_further_one_takes_one(
+    postgres_url: str, sent: list[str]
+) -> None:
+    """A look without a lock, then a statement that holds the row as it was seen, and inserts. What
+    was seen will do for the next, until this process writes the row itself."""
+
+    async def story() -> None:
+        async with open_engine(postgres_url, config=CONFIG) as engine:
+            await engine.create_execution(execution_kind="k")
+            (claimed,) = await claim(engine)
+            handle = claimed.handle
+            words(sent)
+            for at in range(4):
+                assert (await engine.checkpoint(handle, entries=[entry(at)])).position == at
+                assert words(sent) == (["WITH"] if at else ["SELECT", "WITH"])
+            page = await engine.read_journal(execution_id=claimed.execution_id)
+            times = [each.recorded_at for each in page.entries]
+            assert times == sorted(times)
+            assert times[-1] - times[0] < 1_000
+            await engine.renew(handle)
+            words(sent)
+            for at in (4, 5):
+                await engine.checkpoint(handle, entries=[entry(at)])
+            assert words(sent) == ["SELECT", "WITH", "WITH"]
+            told = NewEntry(position=6, key="submit:k", kind=EntryKind.SUBMIT, value=b"1")
+            new = NewExecution(execution_kind="k")
+            await engine.create_executions([new], handle=handle, entries=[told])
+            assert len((await engine.read_journal(execution_id=claimed.execution_id)).entries) == 7
+
+    asyncio.run(story())
+
+
+async def taken(engine: Engine) -> Claimed:
+    """An execution that lost its lease, once it may be claimed again."""
+    while not (claims := await claim(engine)):
+        await asyncio.sleep(0.01)
+        await engine.tick()
+    return claims[0]
+
+
+def test_what_is_known_of_an_execution_is_never_more_than_a_guess(
+    postgres_url: str, sent: list[str]
+) -> None:
+    """Another process ends the lease, renews it, or gives it to another worker: its owner is
+    refused, and the new one is not."""
+
+    async def story() -> None:
+        async with (
+            open_engine(postgres_url, config=CONFIG) as engine,
+            open_engine(postgres_url, config=CONFIG) as other,
+        ):
+            await engine.create_execution(execution_kind="k")
+            (first,) = await claim(engine)
+            for at in (0, 1):
+                await engine.checkpoint(first.handle, entries=[entry(at)])
+            await other.revoke_lease(execution_id=first.execution_id, reason="lost")
+            with pytest.raises(LeaseRevoked):
+                await engine.checkpoint(first.handle, entries=[entry(2)])
+            second = await taken(other)
+            with pytest.raises(StaleLease):
+                await engine.checkpoint(first.handle, entries=[entry(2)])
+            for at in (2, 3, 4):  # the same again is answered, and recorded once
+                await engine.checkpoint(second.handle, entries=[entry(at)])
+                await engine.checkpoint(second.handle, entries=[entry(at)])
+            await asyncio.sleep(HOLD_S)
+            await engine.checkpoint(second.handle, entries=[entry(5)])
+            await other.revoke_lease(execution_id=first.execution_id, reason="lost")
+            third = await taken(other)
+            words(sent)
+            await engine.checkpoint(third.handle, entries=[entry(6)])
+            # Refused by what was known, which nobody is told: it is decided again with locks.
+            assert words(sent) == ["BEGIN", "SELECT", "SELECT", "INSERT", "COMMIT"]
+            page = await engine.read_journal(execution_id=first.execution_id)
+            assert [each.position for each in page.entries] == list(range(7))
+
+    asyncio.run(story())
+
+
+def test_a_clock_that_is_not_as_believed_is_asked_again(
+    postgres_url: str, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_engine(postgres_url, config=CONFIG) as engine:
+            await engine.create_execution(execution_kind="k")
+            (claimed,) = await claim(engine)
+            await engine.checkpoint(claimed.handle, entries=[entry(0)])
+            known = images.Images.now
+            monkeypatch.setattr(images.Images, "now", lambda self: (known(self) or 0) + 5_000)
+            words(sent)
+            await engine.checkpoint(claimed.handle, entries=[entry(1)])
+            assert words(sent) == ["WITH", "BEGIN", "SELECT", "SELECT", "INSERT", "COMMIT"]
+            page = await engine.read_journal(execution_id=claimed.execution_id)
+            first, second = (each.recorded_at for each in page.entries)
+            assert second - first < 4_000
 
     asyncio.run(story())

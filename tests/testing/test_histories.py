@@ -28,7 +28,7 @@ from tests.testing.conftest import Play
 APP = """
 from flowfabric import Context, Fabric
 
-ff = Fabric("sqlite:///{path}")
+ff = Fabric("{url}")
 
 
 @ff.step
@@ -62,8 +62,8 @@ async def hidden(topic: str) -> str:
 CARD = {"number": "4111", "name": "ada"}
 
 
-def app_in(folder: Path, changed: str = "") -> dict[str, Any]:
-    text = APP.format(path=folder / "desk.db", changed=changed)
+def app_in(folder: Path, changed: str = "", url: str = "") -> dict[str, Any]:
+    text = APP.format(url=url or f"sqlite:///{folder / 'desk.db'}", changed=changed)
     (folder / "orders.py").write_text(text)
     names: dict[str, Any] = {"__name__": "orders"}
     exec(compile(text, "orders.py", "exec"), names)  # noqa: S102 - our own text
@@ -188,14 +188,21 @@ def ff_replay(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_ff_replay_tells_whether_code_fits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
-    app_in(tmp_path)
+    """7.1.51."""
+    url = "" if store == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    app_in(tmp_path, url=url)
     made = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     desk = Desk(tmp_path, capsys)
+    desk.url = url or desk.url
     path = tmp_path / "order.history"
     execution_id = made.stdout.strip()
     assert desk.ff("journal", execution_id, "--export", str(path), "--redact", "input.card") == 0
@@ -209,7 +216,7 @@ def test_ff_replay_tells_whether_code_fits(
     live = ff_replay(tmp_path, "--live", "order", "orders:ff", "--url", desk.url)
     assert (live.returncode, live.stdout.count("fits")) == (0, 1), live.stdout + live.stderr
 
-    app_in(tmp_path, changed="await fetch('first'); ")
+    app_in(tmp_path, changed="await fetch('first'); ", url=url)
     done = ff_replay(tmp_path, str(path), "orders:ff")
     assert done.returncode == 1
     assert "the next call is 'fetch#2', and recorded is 'charge'" in done.stdout

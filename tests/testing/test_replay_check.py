@@ -123,15 +123,16 @@ FAULTS: tuple[Handler, ...] = (
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_planted_fault_is_found(fault: Handler) -> None:
-    async def main() -> None:
-        async with TestFabric() as fabric:
-            task = fabric.task(fault)
-            await fabric.submit(task)
-            with pytest.raises(ReplayMismatch, match=f"{fault.__name__} does not do the same"):
-                await fabric.advance("1m")
+def test_a_planted_fault_is_found(fault: Handler, play: Play) -> None:
+    """7.1.50."""
 
-    run(main())
+    async def scenario(fabric: TestFabric) -> None:
+        task = fabric.task(fault)
+        await fabric.submit(task)
+        with pytest.raises(ReplayMismatch, match=f"{fault.__name__} does not do the same"):
+            await fabric.advance("1m")
+
+    play(scenario)
 
 
 def test_a_file_that_a_step_makes_is_a_fault(tmp_path: Path) -> None:

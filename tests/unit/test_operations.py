@@ -46,7 +46,6 @@ OF_HTTP = {
     errors.IdempotencyKeyRequired,
     errors.NotRemote,
     errors.CountChanged,
-    errors.RevisionMismatch,
 }
 
 

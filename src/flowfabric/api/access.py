@@ -66,3 +66,5 @@ class FindNamespaces(Request[Namespaces], frozen=True, kw_only=True):
     flow_ids: Sequence[str] = ()
     operation_ids: Sequence[str] = ()
     group_ids: Sequence[str] = ()
+    budget_ids: Sequence[str] = ()
+    quota_policy_ids: Sequence[str] = ()

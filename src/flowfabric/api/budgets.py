@@ -21,6 +21,7 @@ from flowfabric.errors import (
     InvalidInput,
     LimitConflict,
     NotFound,
+    RevisionMismatch,
 )
 from flowfabric.model.budget import (
     AMOUNT_MAX,
@@ -59,9 +60,11 @@ class CreateBudget(
     """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
     The same again is BudgetAlreadySatisfied, other content under the same id a LimitConflict.
+    `namespace`: whose it is, which is who may see and change it over a server; None: of all.
     """
 
     budget_id: str
+    namespace: str | None = None
     dimensions: Sequence[str] = ()
     hard_limits: Sequence[int] = ()
     soft_limits: Sequence[int] = ()
@@ -73,9 +76,12 @@ class CreateBudget(
     reset_interval_ms: int = 0
 
 
-@operation("update_budget", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))
+@operation("update_budget", Kind.WRITE, Scope.OPERATE, errors=(NotFound, RevisionMismatch))
 class UpdateBudget(UnsafeRequest[BudgetUpdated], frozen=True, kw_only=True):
-    """Raise or lower limits and change what they do; what is not named stays."""
+    """Raise or lower limits and change what they do; what is not named stays.
+
+    `expected_revision`: of the budget as it was read; another one by now is a RevisionMismatch.
+    """
 
     budget_id: str
     hard_limits: Mapping[str, int] | None = None
@@ -84,6 +90,7 @@ class UpdateBudget(UnsafeRequest[BudgetUpdated], frozen=True, kw_only=True):
     on_hard_limit: HardActionGiven | None = None
     on_soft_limit: SoftActionGiven | None = None
     reset_interval_ms: int | None = None
+    expected_revision: int | None = None
 
 
 @operation("reset_budget", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))

@@ -1803,8 +1803,12 @@ class Methods(ABC):
         actor: str = "operator",
         comment: bytes | None = None,
         signal_dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT,
+        source_type: str | None = None,
     ) -> SignalAccepted | SignalDuplicate:
-        """An operator of this installation signals without ever seeing the token."""
+        """An operator of this installation signals without ever seeing the token.
+
+        `source_type`: the kind of name that `actor` is, where it is not an operator's.
+        """
         return await self.call(
             DeliverApprovalSignal(
                 execution_id=execution_id,
@@ -1815,6 +1819,7 @@ class Methods(ABC):
                 actor=actor,
                 comment=comment,
                 signal_dedup_ttl_ms=signal_dedup_ttl_ms,
+                source_type=source_type,
             )
         )
 
@@ -2609,6 +2614,7 @@ class Methods(ABC):
         self,
         *,
         budget_id: str,
+        namespace: str | None = None,
         dimensions: Sequence[str] = (),
         hard_limits: Sequence[int] = (),
         soft_limits: Sequence[int] = (),
@@ -2623,10 +2629,12 @@ class Methods(ABC):
         """Put a policy in force; the three lists stand side by side, 0 is no limit.
 
         The same again is BudgetAlreadySatisfied, other content under the same id a LimitConflict.
+        `namespace`: whose it is, which is who may see and change it over a server; None: of all.
         """
         return await self.call(
             CreateBudget(
                 budget_id=budget_id,
+                namespace=namespace,
                 dimensions=dimensions,
                 hard_limits=hard_limits,
                 soft_limits=soft_limits,
@@ -2650,9 +2658,13 @@ class Methods(ABC):
         on_hard_limit: HardActionGiven | None = None,
         on_soft_limit: SoftActionGiven | None = None,
         reset_interval_ms: int | None = None,
+        expected_revision: int | None = None,
         actor: str | None = None,
     ) -> BudgetUpdated:
-        """Raise or lower limits and change what they do; what is not named stays."""
+        """Raise or lower limits and change what they do; what is not named stays.
+
+        `expected_revision`: of the budget as it was read; another one by now is a RevisionMismatch.
+        """
         return await self.call(
             UpdateBudget(
                 budget_id=budget_id,
@@ -2662,6 +2674,7 @@ class Methods(ABC):
                 on_hard_limit=on_hard_limit,
                 on_soft_limit=on_soft_limit,
                 reset_interval_ms=reset_interval_ms,
+                expected_revision=expected_revision,
                 actor=actor,
             )
         )
@@ -2920,16 +2933,21 @@ class Methods(ABC):
         self,
         *,
         quota_policy_id: str,
+        namespace: str | None = None,
         window_seconds: int = 60,
         max_requests_per_window: int = 0,
         max_concurrent: int = 0,
         jitter_ms: int = 0,
         actor: str | None = None,
     ) -> QuotaCreated | QuotaAlreadySatisfied:
-        """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
+        """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself.
+
+        `namespace`: whose it is, which is who may see and change it over a server; None: of all.
+        """
         return await self.call(
             CreateQuotaPolicy(
                 quota_policy_id=quota_policy_id,
+                namespace=namespace,
                 window_seconds=window_seconds,
                 max_requests_per_window=max_requests_per_window,
                 max_concurrent=max_concurrent,
@@ -2946,9 +2964,13 @@ class Methods(ABC):
         max_requests_per_window: int | None = None,
         max_concurrent: int | None = None,
         jitter_ms: int | None = None,
+        expected_revision: int | None = None,
         actor: str | None = None,
     ) -> QuotaUpdated:
-        """Change limits; what is not named stays. What waits for room is looked at at once."""
+        """Change limits; what is not named stays. What waits for room is looked at at once.
+
+        `expected_revision`: of the policy as it was read; another one by now is a RevisionMismatch.
+        """
         return await self.call(
             UpdateQuotaPolicy(
                 quota_policy_id=quota_policy_id,
@@ -2956,6 +2978,7 @@ class Methods(ABC):
                 max_requests_per_window=max_requests_per_window,
                 max_concurrent=max_concurrent,
                 jitter_ms=jitter_ms,
+                expected_revision=expected_revision,
                 actor=actor,
             )
         )
@@ -3329,6 +3352,8 @@ class Methods(ABC):
         flow_ids: Sequence[str] = (),
         operation_ids: Sequence[str] = (),
         group_ids: Sequence[str] = (),
+        budget_ids: Sequence[str] = (),
+        quota_policy_ids: Sequence[str] = (),
     ) -> Namespaces:
         """Which namespaces things belong to. An id that means nothing has none."""
         return await self.call(
@@ -3337,6 +3362,8 @@ class Methods(ABC):
                 flow_ids=flow_ids,
                 operation_ids=operation_ids,
                 group_ids=group_ids,
+                budget_ids=budget_ids,
+                quota_policy_ids=quota_policy_ids,
             )
         )
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from flowfabric import limits
 from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operation
 from flowfabric.api.page import Page
-from flowfabric.errors import InvalidCursor, InvalidQuotaSpec, LimitConflict, NotFound, PlaceInUse
+from flowfabric.errors import (
+    InvalidCursor,
+    InvalidQuotaSpec,
+    LimitConflict,
+    NotFound,
+    PlaceInUse,
+    RevisionMismatch,
+)
 from flowfabric.model.quota import (
     AdmissionOutcome,
     AdmissionReleased,
@@ -23,24 +30,37 @@ from flowfabric.model.quota import (
 class CreateQuotaPolicy(
     UnsafeRequest[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw_only=True
 ):
-    """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself."""
+    """Put a policy in force; 0 is no limit. Each concurrency key is counted by itself.
+
+    `namespace`: whose it is, which is who may see and change it over a server; None: of all.
+    """
 
     quota_policy_id: str
+    namespace: str | None = None
     window_seconds: int = 60
     max_requests_per_window: int = 0
     max_concurrent: int = 0
     jitter_ms: int = 0
 
 
-@operation("update_quota_policy", Kind.WRITE, Scope.OPERATE, errors=(NotFound, InvalidQuotaSpec))
+@operation(
+    "update_quota_policy",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, InvalidQuotaSpec, RevisionMismatch),
+)
 class UpdateQuotaPolicy(UnsafeRequest[QuotaUpdated], frozen=True, kw_only=True):
-    """Change limits; what is not named stays. What waits for room is looked at at once."""
+    """Change limits; what is not named stays. What waits for room is looked at at once.
+
+    `expected_revision`: of the policy as it was read; another one by now is a RevisionMismatch.
+    """
 
     quota_policy_id: str
     window_seconds: int | None = None
     max_requests_per_window: int | None = None
     max_concurrent: int | None = None
     jitter_ms: int | None = None
+    expected_revision: int | None = None
 
 
 @operation("check_admission", Kind.WRITE, Scope.OPERATE, errors=(NotFound,))

@@ -276,7 +276,10 @@ class DeliverSignals(
 
 @operation("deliver_approval_signal", Kind.WRITE, Scope.APPROVE, errors=(NotFound, *SIGNALLED))
 class DeliverApprovalSignal(Request[SignalAccepted | SignalDuplicate], frozen=True, kw_only=True):
-    """An operator of this installation signals without ever seeing the token."""
+    """An operator of this installation signals without ever seeing the token.
+
+    `source_type`: the kind of name that `actor` is, where it is not an operator's.
+    """
 
     execution_id: str
     waitpoint_id: str
@@ -286,6 +289,7 @@ class DeliverApprovalSignal(Request[SignalAccepted | SignalDuplicate], frozen=Tr
     actor: str = "operator"
     comment: bytes | None = None
     signal_dedup_ttl_ms: int = limits.DEDUP_TTL_MS_DEFAULT
+    source_type: str | None = None
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -5,7 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from flowfabric.bench import cycle, durable, events, latency, single, stream, worker
+from flowfabric.bench import (
+    cycle,
+    durable,
+    events,
+    latency,
+    order,
+    schedules,
+    single,
+    sleepers,
+    stream,
+    worker,
+)
 from flowfabric.bench.databases import open_databases
 from flowfabric.bench.measurement import Measurement, MeasurementFailed
 from flowfabric.errors import InvalidInput
@@ -21,6 +32,9 @@ SCENARIOS: dict[str, Scenario] = {
     "stream": stream.measure,
     "events": events.measure,
     "durable": durable.measure,
+    "schedules": schedules.measure,
+    "sleepers": sleepers.measure,
+    "order": order.measure,
 }
 
 

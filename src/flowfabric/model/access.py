@@ -120,6 +120,8 @@ class Namespaces(Record, frozen=True, kw_only=True):
     flows: Mapping[str, str]
     operations: Mapping[str, str | None]
     groups: Mapping[str, str | None]
+    budgets: Mapping[str, str | None]
+    quotas: Mapping[str, str | None]
 
 
 def shown_token(row: AccessTokenRow) -> AccessToken:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
-from flowfabric.model.columns import Instant, Numbers
+from flowfabric.model.columns import Counter, Instant, Numbers
 from flowfabric.model.record import Record
 
 AMOUNT_MAX = 2**63 - 1
@@ -92,6 +92,8 @@ class BudgetRow(Record, frozen=True):
     next_reset_at: Instant | None = None
     pending: PendingWork = PendingWork.NONE
     due_at: Instant | None = None  # the next reset, or now while work is pending
+    revision: Counter = 0  # rises with every change of the policy
+    namespace: str | None = None  # whose it is; none: of all
 
 
 class UsageRow(Record, frozen=True):
@@ -250,6 +252,7 @@ class BudgetUpdated(Record, frozen=True):
     """The new policy is in force."""
 
     budget_id: str
+    revision: int
 
 
 class BudgetReset(Record, frozen=True):
@@ -299,6 +302,8 @@ class BudgetStatus(Record, frozen=True, kw_only=True):
     updated_at: int
     allowed: Mapping[str, int] = {}  # allowances beyond hard limits, granted in this period
     soft_allowed: Mapping[str, int] = {}
+    revision: int = 0  # rises with every change of the policy
+    namespace: str | None = None  # whose it is; None: of all
 
 
 class Spent(Record, frozen=True):

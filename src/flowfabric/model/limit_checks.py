@@ -32,6 +32,18 @@ def check_word(value: object, words: type[E], *, field: str) -> E:
     return word
 
 
+def check_owner(value: object) -> str | None:
+    """The namespace that a limit belongs to; None: to all."""
+    return None if value is None else check_name(value, field="namespace")
+
+
+def check_revision(value: object) -> int | None:
+    """The revision that a change expects; None: any."""
+    if value is None:
+        return None
+    return check_integer(value, field="expected_revision", least=0, most=(1 << 53) - 1)
+
+
 def check_amounts(amounts: object, *, field: str = "amounts") -> dict[str, int]:
     """Dimension names to whole numbers from 0 to 2^63-1, sorted by name."""
     if not isinstance(amounts, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from flowfabric.limits import INSTANT_MS_MAX
-from flowfabric.model.columns import Instant
+from flowfabric.model.columns import Counter, Instant
 from flowfabric.model.record import Record
 
 
@@ -19,6 +19,8 @@ class QuotaPolicy(Record, frozen=True):
     jitter_ms: int
     created_at: Instant
     updated_at: Instant
+    revision: Counter = 0  # rises with every change
+    namespace: str | None = None  # whose it is; none: of all
 
     @property
     def window_ms(self) -> int:
@@ -104,6 +106,7 @@ class QuotaUpdated(Record, frozen=True):
     """The new limits are in force."""
 
     quota_policy_id: str
+    revision: int
 
 
 class AdmissionReleased(Record, frozen=True):
@@ -117,3 +120,8 @@ class QuotaStatus(Record, frozen=True):
 
     policy: QuotaPolicy
     gates: tuple[GateRow, ...]
+
+    @property
+    def revision(self) -> int:
+        """Of the policy."""
+        return self.policy.revision

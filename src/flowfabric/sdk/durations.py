@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from flowfabric import limits
@@ -92,10 +93,17 @@ def _read(value: object, field: str) -> float:
         case float() if math.isfinite(value):
             return value * 1000
         case str():
-            text = value.replace(" ", "")
-            parts = _PART.findall(text)
-            if parts and "".join(number + unit for number, unit in parts) == text:
-                return sum(float(number) * _UNIT_MS[unit] for number, unit in parts)
+            if (found := _of_text(value)) is not None:
+                return found
         case _:
             pass
     raise InvalidInput(f"{field}: {shown(value)} is not a duration; {_HOW}", field=field)
+
+
+@lru_cache(maxsize=256)  # programs write the same few again and again
+def _of_text(value: str) -> float | None:
+    text = value.replace(" ", "")
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * _UNIT_MS[unit] for number, unit in parts)

@@ -162,8 +162,7 @@ class SubmitMethods(Home):
         this run instead of the task's own. `fair`, `serial` and `unique` are its keys, and
         `run.answer` tells what a taken key led to. `on_success`, `on_failure` (it failed or
         expired) and `on_end`: tasks, or their names, of which a run is created in the transaction
-        of its end, told of it by a `RunEnded`. A wrong argument is refused by name. In a handler it
-        is a journaled call: another run of the handler gets the same run.
+        of its end, told of it by a `RunEnded`. In a handler another run of it gets the same run.
 
         ```
         await ff.submit(brief, "solar", key="solar-2026", delay="10m", tags={"team.name": "a"})

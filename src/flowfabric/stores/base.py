@@ -140,11 +140,12 @@ class ListFilter(Record, frozen=True, kw_only=True):
 class Wanted:
     """Everything a batch names before its first command is decided."""
 
-    __slots__ = ("catalog", "executions", "keys", "rows", "searches")
+    __slots__ = ("catalog", "executions", "is_only_held", "keys", "rows", "searches")
 
     def __init__(self) -> None:
         self.catalog = False
         self.executions: Sequence[str] = ()  # held
+        self.is_only_held = False  # nothing but new entries of their journals is written
         self.keys: Sequence[tuple[str, str]] = ()  # idempotency keys, held
         # Rows by their keys, not held: read when the executions are.
         self.rows: dict[Table[Any], Sequence[Key]] = {}

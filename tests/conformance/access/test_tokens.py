@@ -156,17 +156,24 @@ async def test_things_tell_whose_they_are_and_what_is_nothing_is_nobodys(lab: La
     assert isinstance(held, BulkOperation)
     await lab.engine.create_consumer_group(group_id="all")
     await lab.engine.create_consumer_group(group_id="b", filter=EventFilter(namespace="b"))
+    await lab.engine.create_budget(budget_id="mine", namespace="a")
+    await lab.engine.create_budget(budget_id="ours")
+    await lab.engine.create_quota_policy(quota_policy_id="mine", namespace="b", max_concurrent=1)
     found = await lab.engine.find_namespaces(
         execution_ids=(mine, UNKNOWN, "nonsense"),
         flow_ids=(flow.flow_id, "nonsense"),
         operation_ids=(held.operation_id, "nonsense"),
         group_ids=("all", "b", "c"),
+        budget_ids=("mine", "ours", "no"),
+        quota_policy_ids=("mine", "no"),
     )
     assert found == Namespaces(
         executions={mine: "a"},
         flows={flow.flow_id: "b"},
         operations={held.operation_id: "a"},
         groups={"all": None, "b": "b"},
+        budgets={"mine": "a", "ours": None},
+        quotas={"mine": "b"},
     )
     wrongs: tuple[Any, ...] = ("text", (5,), ("",))
     for wrong in wrongs:

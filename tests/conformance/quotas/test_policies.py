@@ -46,13 +46,13 @@ async def test_an_update_changes_what_it_names(lab: Lab) -> None:
     await lab.engine.create_quota_policy(quota_policy_id=QUOTA, **LIMITS)
     lab.clock.advance(5)
     update = lab.engine.update_quota_policy
-    assert await update(quota_policy_id=QUOTA, max_concurrent=9) == QuotaUpdated(QUOTA)
+    assert await update(quota_policy_id=QUOTA, max_concurrent=9) == QuotaUpdated(QUOTA, 1)
     policy = await lab.engine.read_quota_policy_limits(quota_policy_id=QUOTA)
-    assert policy == QuotaPolicy(QUOTA, 10, 3, 9, 500, lab.now - 5, lab.now)
+    assert policy == QuotaPolicy(QUOTA, 10, 3, 9, 500, lab.now - 5, lab.now, 1)
     for field, value in LIMITS.items():
         await update(quota_policy_id=QUOTA, **{field: value + 7})
     policy = await lab.engine.read_quota_policy_limits(quota_policy_id=QUOTA)
-    assert policy == QuotaPolicy(QUOTA, 17, 10, 9, 507, lab.now - 5, lab.now)
+    assert policy == QuotaPolicy(QUOTA, 17, 10, 9, 507, lab.now - 5, lab.now, 1 + len(LIMITS))
 
 
 @scenario

@@ -11,7 +11,10 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.grammar import FfParser
 
-SCENARIOS: Final = ("cycle", "worker", "latency", "single", "stream", "events", "durable")
+SCENARIOS: Final = (
+    *("cycle", "worker", "latency", "single", "stream", "events", "durable"),
+    *("schedules", "sleepers", "order"),
+)
 # Measured by `benchmarks/`, which is not in the wheel.
 OF_THE_REPORT: Final = (
     "idle",

@@ -35,7 +35,15 @@ from flowfabric.model.execution import Execution
 from flowfabric.model.suspension import Token
 from flowfabric.stores.base import Changes, Reader, Transaction
 from flowfabric.stores.indexes import Search, by_key
-from flowfabric.stores.tables import ACCESS_TOKENS, FLOWS, GROUPS, OPERATIONS, Table
+from flowfabric.stores.tables import (
+    ACCESS_TOKENS,
+    BUDGETS,
+    FLOWS,
+    GROUPS,
+    OPERATIONS,
+    QUOTAS,
+    Table,
+)
 
 _LISTING: Final = Listing("list_access_tokens", at_name)
 
@@ -199,6 +207,8 @@ async def find_namespaces(machine: Machine, request: api.FindNamespaces) -> Name
     flows = _texts(request.flow_ids, "flow_ids")
     operations = _texts(request.operation_ids, "operation_ids")
     groups = _texts(request.group_ids, "group_ids")
+    budgets = _texts(request.budget_ids, "budget_ids")
+    quotas = _texts(request.quota_policy_ids, "quota_policy_ids")
 
     async def work(reader: Reader) -> Namespaces:
         executions = await reader.get(ids) if ids else {}
@@ -210,6 +220,8 @@ async def find_namespaces(machine: Machine, request: api.FindNamespaces) -> Name
             flows=await _owners(reader, FLOWS, flows, attrgetter("namespace")),
             operations=await _owners(reader, OPERATIONS, operations, attrgetter("namespace")),
             groups=await _owners(reader, GROUPS, groups, attrgetter("filter.namespace")),
+            budgets=await _owners(reader, BUDGETS, budgets, attrgetter("namespace")),
+            quotas=await _owners(reader, QUOTAS, quotas, attrgetter("namespace")),
         )
 
     return await machine.read(work)

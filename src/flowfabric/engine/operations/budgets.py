@@ -33,7 +33,9 @@ from flowfabric.model.limit_checks import (
     amounts_of_lists,
     check_amounts,
     check_budget_policy,
+    check_owner,
     check_reset_interval,
+    check_revision,
     check_word,
 )
 from flowfabric.stores.base import Reader, Transaction
@@ -66,7 +68,11 @@ def create_budget(machine: Machine, request: api.CreateBudget) -> CreateBudget:
         check_lane(policy.scope_id, field="scope_id")
     if policy.scope_type is ScopeType.EXECUTION:
         machine.check_id(policy.scope_id)
-    return CreateBudget(budget_id=check_name(request.budget_id, field="budget_id"), policy=policy)
+    return CreateBudget(
+        budget_id=check_name(request.budget_id, field="budget_id"),
+        policy=policy,
+        namespace=check_owner(request.namespace),
+    )
 
 
 @commands(api.UpdateBudget)
@@ -81,6 +87,7 @@ def update_budget(machine: Machine, request: api.UpdateBudget) -> UpdateBudget:
         on_hard_limit=_word(request.on_hard_limit, HardAction, "on_hard_limit"),
         on_soft_limit=_word(request.on_soft_limit, SoftAction, "on_soft_limit"),
         reset_interval_ms=None if interval is None else check_reset_interval(interval),
+        expected_revision=check_revision(request.expected_revision),
     )
 
 
@@ -307,6 +314,8 @@ def _status(row: BudgetRow, usage: Sequence[UsageRow]) -> BudgetStatus:
         updated_at=row.updated_at,
         allowed={each.dimension: each.allowed for each in ordered if each.allowed},
         soft_allowed={each.dimension: each.soft_allowed for each in ordered if each.soft_allowed},
+        revision=row.revision,
+        namespace=row.namespace,
     )
 
 

@@ -14,7 +14,12 @@ from flowfabric.kernel.limit.quota import CheckAdmission, ReleaseAdmission
 from flowfabric.kernel.limit.quota_policy import CreateQuota, UpdateQuota
 from flowfabric.model.bounds import DEFAULT_DIMENSION
 from flowfabric.model.checks import check_integer, check_name
-from flowfabric.model.limit_checks import check_quota_limit, check_window
+from flowfabric.model.limit_checks import (
+    check_owner,
+    check_quota_limit,
+    check_revision,
+    check_window,
+)
 from flowfabric.model.quota import AdmissionOutcome, QuotaPolicy, QuotaStatus
 from flowfabric.stores.base import Reader
 from flowfabric.stores.indexes import Search, by_key
@@ -36,6 +41,7 @@ def create_quota_policy(machine: Machine, request: api.CreateQuotaPolicy) -> Cre
         ),
         max_concurrent=check_quota_limit(request.max_concurrent, field="max_concurrent"),
         jitter_ms=_jitter(request.jitter_ms),
+        namespace=check_owner(request.namespace),
     )
 
 
@@ -54,6 +60,7 @@ def update_quota_policy(machine: Machine, request: api.UpdateQuotaPolicy) -> Upd
         max_requests_per_window=starts,
         max_concurrent=places,
         jitter_ms=None if jitter is None else _jitter(jitter),
+        expected_revision=check_revision(request.expected_revision),
     )
 
 

@@ -89,7 +89,9 @@ async def deliver_approval_signal(
         signal_id=ids.new_secret_id(),
         signal_name=name,
         signal_category="approval",
-        source_type="operator",
+        source_type="operator"
+        if request.source_type is None
+        else _source_type(request.source_type),
         source_identity=check_name(request.actor, field="actor"),
         correlation_id="",
         payload=None if request.comment is None else _payload(request.comment, JSON, "comment"),

@@ -33,9 +33,12 @@ from flowfabric.engine.unit.unit import Unit
 from flowfabric.engine.unit.view import View
 from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Refused
+from flowfabric.kernel.execution.create import CreateExecution
+from flowfabric.kernel.order.unique import CreateUnique
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.execution import Execution
 from flowfabric.model.ties import UNTIED
+from flowfabric.stores.tables import UNIQUES
 
 
 async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[object]:
@@ -56,7 +59,7 @@ async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[object]:
             reply = view.decide(command)
             owes = owes or view.owes
         else:
-            if owes:
+            if owes and not _is_first(view, command):
                 await unit.follow_up()
             reply = await handler(unit, command)
             owes = unit.owes
@@ -68,8 +71,17 @@ async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[object]:
     return replies
 
 
+def _is_first(view: View, command: object) -> bool:
+    """Whether a submit meets no other under its unique key: nothing else decides about it."""
+    if not isinstance(command, CreateUnique):
+        return False
+    return view.rows.get(UNIQUES, command.unique_key) is None
+
+
 def _may_be_moved(view: View, command: Any) -> bool:
     """Whether what still follows could change the execution a command is about."""
+    if isinstance(command, CreateExecution):
+        return False  # it is not there yet, and nothing else decides about it
     execution = view.executions.get(command.execution_id)
     if execution is None:
         return True

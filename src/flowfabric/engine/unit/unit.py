@@ -19,6 +19,7 @@ from flowfabric.engine.unit.watches import Watches
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Moment
 from flowfabric.kernel.execution.routing import Offer
+from flowfabric.kernel.journal.checkpoint import Checkpoint
 from flowfabric.kernel.limit.fairness import Credits
 from flowfabric.model.route import Catalog
 from flowfabric.stores.base import Transaction, Wanted
@@ -127,7 +128,9 @@ async def open_unit(
     for command in commands:
         command.needs(need)
     await _name_others(tx, need)
-    found = await tx.look(_wanted(need))
+    wanted = _wanted(need)
+    wanted.is_only_held = all(type(each) is Checkpoint and each.is_plain for each in commands)
+    found = await tx.look(wanted)
     view = View(moment(tx.now), found.catalog, found.executions)
     unit = Unit(tx, view, credits_of, plans=plans, is_again=is_again)
     if found.keys:

@@ -48,6 +48,11 @@ class Checkpoint(ExecutionCommand[Checkpointed], frozen=True, kw_only=True):
         return (last.value or b"null") if last.kind is EntryKind.STATE else None
 
     @property
+    def is_plain(self) -> bool:
+        """Whether entries are all that it writes."""
+        return self.published is None and not any(entry.settles for entry in self.entries)
+
+    @property
     def settlements(self) -> list[tuple[int, Settle]]:
         """The reservations that end with entries, and the positions of these."""
         return [

@@ -25,7 +25,7 @@ from flowfabric.kernel.limit.budget import (
     no_room,
     refuse_unknown,
 )
-from flowfabric.kernel.limit.budget_policy import moved_limits
+from flowfabric.kernel.limit.budget_policy import moved_limits, renewed
 from flowfabric.kernel.wait.signal import SYSTEM, DeliverSignal
 from flowfabric.kernel.wait.waitpoint import CreateWaitpoint, create_waitpoint
 from flowfabric.model.ask import (
@@ -235,7 +235,7 @@ def answer(budget: Budget, command: AnswerAsk, at: Moment) -> Decision[AskAnswer
         raised = dict(sorted({**getattr(policy, name), row.dimension: after}.items()))
         new = replace(policy, **{name: raised})
         events = (*events, *moved_limits(row.budget_id, policy, new, at))
-        changed = replace(changed, row=replace(budget.row, policy=new, updated_at=at.now))
+        changed = replace(changed, row=renewed(budget.row, new, at))
     return Decision(_answered(changed, over, over.spenders), events=events, saves=(changed,))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowfabric.errors import InvalidInput, LimitConflict
+from flowfabric.errors import InvalidInput, LimitConflict, RevisionMismatch
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import AnyEvent, Decision, Moment, Refused, refuse
 from flowfabric.kernel.execution.fence import not_found
@@ -18,6 +18,7 @@ from flowfabric.model.budget import (
     BudgetCreated,
     BudgetPolicy,
     BudgetReset,
+    BudgetRow,
     BudgetUpdated,
     ScopeRow,
     ScopeType,
@@ -35,6 +36,7 @@ class CreateBudget(Command[BudgetCreated | BudgetAlreadySatisfied], frozen=True,
 
     budget_id: str
     policy: BudgetPolicy
+    namespace: str | None = None
 
     def needs(self, need: Needs) -> None:
         """The budget; the execution that it is for."""
@@ -54,6 +56,7 @@ class UpdateBudget(Command[BudgetUpdated], frozen=True, kw_only=True):
     on_hard_limit: str | None = None
     on_soft_limit: str | None = None
     reset_interval_ms: int | None = None
+    expected_revision: int | None = None
 
     def needs(self, need: Needs) -> None:
         """The budget."""
@@ -83,16 +86,19 @@ def create_budget(
     row, policy = budget.row, command.policy
     if policy.scope_type is ScopeType.EXECUTION and execution is None:
         return Decision(not_found(policy.scope_id))
-    if row.policy == policy:
+    is_same_owner = row.policy is None or row.namespace == command.namespace
+    if row.policy == policy and is_same_owner:
         name = row.budget_id
         return Decision(BudgetAlreadySatisfied(name))
     if row.policy is not None:
-        detail = f"budget {row.budget_id} exists with another policy"
+        what = "another policy" if is_same_owner else "another owner"
+        detail = f"budget {row.budget_id} exists with {what}"
         return refuse(LimitConflict, detail, field="budget_id")
     interval = policy.reset_interval_ms
     made = replace(
         row,
         policy=policy,
+        namespace=command.namespace,
         created_at=at.now,
         updated_at=at.now,
         next_reset_at=at.now + interval if interval else None,
@@ -114,6 +120,8 @@ def update_budget(budget: Budget, command: UpdateBudget, at: Moment) -> Decision
     row = budget.row
     if row.policy is None:
         return Decision(no_budget(row.budget_id))
+    if refusal := other_revision(row.revision, command.expected_revision):
+        return Decision(refusal)
     old = row.policy
     changes = {
         name: value
@@ -132,12 +140,25 @@ def update_budget(budget: Budget, command: UpdateBudget, at: Moment) -> Decision
     if policy.reset_interval_ms != old.reset_interval_ms:
         start = row.last_reset_at if row.last_reset_at is not None else row.created_at
         next_reset = next_after(start, policy.reset_interval_ms, at.now)
-    changed = replace(row, policy=policy, next_reset_at=next_reset, updated_at=at.now)
+    changed = replace(renewed(row, policy, at), next_reset_at=next_reset)
     details = {"before": to_plain(old), "after": to_plain(policy)}
     event = _audit(row.budget_id, OperatorEventType.BUDGET_UPDATED, at, details)
     events: tuple[AnyEvent, ...] = (event, *moved_limits(row.budget_id, old, policy, at))
     ready = replace(budget, row=with_due(changed, at.now))
-    return Decision(BudgetUpdated(row.budget_id), events=events, saves=(ready,))
+    return Decision(BudgetUpdated(row.budget_id, changed.revision), events=events, saves=(ready,))
+
+
+def renewed(row: BudgetRow, policy: BudgetPolicy, at: Moment) -> BudgetRow:
+    """The row with another policy: whoever has read the one before is told so."""
+    return replace(row, policy=policy, updated_at=at.now, revision=row.revision + 1)
+
+
+def other_revision(current: int, expected: int | None) -> Refused | None:
+    """Refuse a change of something that was changed since it was read."""
+    if expected is None or expected == current:
+        return None
+    detail = f"expected_revision: it is {current} by now, not {expected}"
+    return Refused(RevisionMismatch, detail, {"revision": current})
 
 
 def _audit(

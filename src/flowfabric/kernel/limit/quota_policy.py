@@ -8,6 +8,7 @@ from typing import Any
 from flowfabric.errors import LimitConflict
 from flowfabric.kernel.command import Command, Needs
 from flowfabric.kernel.decision import Decision, Moment, refuse
+from flowfabric.kernel.limit.budget_policy import other_revision
 from flowfabric.kernel.limit.quota import no_quota
 from flowfabric.model.event import OperatorEvent, OperatorEventType
 from flowfabric.model.quota import QuotaAlreadySatisfied, QuotaCreated, QuotaPolicy, QuotaUpdated
@@ -22,6 +23,7 @@ class CreateQuota(Command[QuotaCreated | QuotaAlreadySatisfied], frozen=True, kw
     max_requests_per_window: int
     max_concurrent: int
     jitter_ms: int
+    namespace: str | None = None
 
     def needs(self, need: Needs) -> None:
         """The policy with all its gates."""
@@ -37,6 +39,7 @@ class UpdateQuota(Command[QuotaUpdated], frozen=True, kw_only=True):
     max_requests_per_window: int | None
     max_concurrent: int | None
     jitter_ms: int | None
+    expected_revision: int | None = None
 
     def needs(self, need: Needs) -> None:
         """The policy with all its gates."""
@@ -56,12 +59,15 @@ def create_quota(
     )
     key = command.quota_policy_id
     if policy is None:
-        made = QuotaPolicy(key, *wanted, at.now, at.now)
+        made = QuotaPolicy(key, *wanted, at.now, at.now, namespace=command.namespace)
         audit = _audit(made, OperatorEventType.QUOTA_CREATED, at)
         return Decision(QuotaCreated(key), events=(audit,), saves=(made,))
-    if _numbers(policy) == wanted:
+    is_same_owner = policy.namespace == command.namespace
+    if _numbers(policy) == wanted and is_same_owner:
         return Decision(QuotaAlreadySatisfied(key))
-    detail = f"quota policy {key} exists with other limits"
+    detail = (
+        f"quota policy {key} exists with {'other limits' if is_same_owner else 'another owner'}"
+    )
     return refuse(LimitConflict, detail, field="quota_policy_id")
 
 
@@ -80,6 +86,8 @@ def update_quota(
     """The new limits hold for the next admission; nothing that runs is stopped."""
     if policy is None:
         return Decision(no_quota(command.quota_policy_id))
+    if refusal := other_revision(policy.revision, command.expected_revision):
+        return Decision(refusal)
     asked = (
         command.window_seconds,
         command.max_requests_per_window,
@@ -96,9 +104,12 @@ def update_quota(
         active_concurrency_cap=slots,
         jitter_ms=jitter,
         updated_at=at.now,
+        revision=policy.revision + 1,
     )
     audit = _audit(changed, OperatorEventType.QUOTA_UPDATED, at, {"before": _told(policy)})
-    return Decision(QuotaUpdated(policy.quota_policy_id), events=(audit,), saves=(changed,))
+    return Decision(
+        QuotaUpdated(policy.quota_policy_id, changed.revision), events=(audit,), saves=(changed,)
+    )
 
 
 def _audit(

@@ -12,17 +12,23 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from flowfabric.api.access import CreateAccessToken, FindNamespaces, ListAccessTokens
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.budgets import CreateBudget
 from flowfabric.api.executions import CountExecutions, CreateExecutions
 from flowfabric.api.leases import Claim
-from flowfabric.api.operation import Operation, Request, Scope, UnsafeRequest
+from flowfabric.api.operation import Operation, Request, Scope
 from flowfabric.api.page import Page
-from flowfabric.errors import FlowFabricError, MissingNamespace
+from flowfabric.errors import FlowFabricError, MissingNamespace, NotFound
 from flowfabric.ids import new_secret_id, new_uuid7s
 from flowfabric.model.access import AccessToken
+from flowfabric.model.budget import ScopeType
 from flowfabric.model.record import Record, replace
 from flowfabric.server.access.caller import Caller
+from flowfabric.server.access.names import in_name_of
 from flowfabric.server.access.territory import (
     CHOSEN,
+    COLLECTING,
+    LIMITS,
+    OF_LIMITS,
     SIFTED,
     Role,
     is_for_all_only,
@@ -80,8 +86,7 @@ class Border:
         self, caller: Caller, operation: Operation, request: Request[Any], named: str | None
     ) -> Passed:
         """The request in the caller's own name, and about the caller's own things."""
-        if isinstance(request, UnsafeRequest) and caller.actor is not None:
-            request = replace(request, actor=caller.actor)
+        request = in_name_of(caller, request)
         if isinstance(request, CreateAccessToken):
             for word in request.scopes:
                 if word in tuple(Scope):
@@ -104,23 +109,41 @@ class Border:
         for role, text in _named_in(request):
             meant[role].add(text)
         known = await self._look(meant)
-        foreign = {key for key, owner in known.items() if owner is None or not caller.sees(owner)}
+        foreign = {key for key, owner in known.items() if not _is_own(caller, key[0], owner)}
         stand_ins: dict[str, str] = {}
+        if operation.name in OF_LIMITS:
+            _check_limits(caller, known)
+        foreign = _without_limits(operation, foreign)
         if foreign and operation.name in CHOSEN:
             raise MissingNamespace("this id is taken in another namespace")
         if foreign:
             standing = {key: _stand_in(*key) for key in foreign}
             stand_ins = {standing[key]: key[1] for key in foreign}
             request = _replaced(request, standing)
+        if isinstance(request, CreateBudget):
+            await self._check_scope(caller, request)
         home = named or _of_owner(known, request)
         if home is None and len(caller.namespaces or ()) == 1:
             home = next(iter(caller.namespaces or ()))
         token_id = getattr(request, "token_id", None)
-        if token_id is not None and not await self._is_own(caller, token_id):
+        if token_id is not None and not await self._owns_token(caller, token_id):
             absent = new_secret_id()
             stand_ins[absent] = token_id
             request = replace(request, token_id=absent)
         return Passed(caller, operation, request, home, stand_ins)
+
+    async def _check_scope(self, caller: Caller, request: CreateBudget) -> None:
+        """A budget that applies to what is created somewhere is only for one's own places."""
+        kind, name = request.scope_type, request.scope_id
+        if kind == ScopeType.LANE:
+            caller.require_all()
+        elif kind == ScopeType.NAMESPACE:
+            caller.home(name)
+        elif kind in (ScopeType.FLOW, ScopeType.EXECUTION) and _may_be_id(name):
+            key = (Role.FLOW if kind == ScopeType.FLOW else Role.EXECUTION, name)
+            known = await self._look({key[0]: {name}})
+            if key in known and not _is_own(caller, key[0], known[key]):
+                raise _absent(*key)
 
     def _at_home(self, caller: Caller, request: Any, named: str | None) -> Any:
         """With a namespace where the request leaves it open."""
@@ -161,6 +184,8 @@ class Border:
                 flow_ids=missing[Role.FLOW],
                 operation_ids=missing[Role.OPERATION],
                 group_ids=missing[Role.GROUP],
+                budget_ids=missing[Role.BUDGET],
+                quota_policy_ids=missing[Role.QUOTA],
             )
         )
         for role, owners in (
@@ -168,6 +193,8 @@ class Border:
             (Role.FLOW, told.flows),
             (Role.OPERATION, told.operations),
             (Role.GROUP, told.groups),
+            (Role.BUDGET, told.budgets),
+            (Role.QUOTA, told.quotas),
         ):
             for text, owner in owners.items():
                 found[role, text] = owner
@@ -177,7 +204,7 @@ class Border:
             self._lasting.popitem(last=False)
         return found
 
-    async def _is_own(self, caller: Caller, token_id: object) -> bool:
+    async def _owns_token(self, caller: Caller, token_id: object) -> bool:
         own = ListAccessTokens(namespaces=tuple(sorted(caller.namespaces or ())), limit=1_000)
         tokens: Page[AccessToken] = await self._engine.call(own)
         return any(each.id == token_id for each in tokens.items)
@@ -216,6 +243,8 @@ class Border:
         return reply
 
     async def _sifted(self, caller: Caller, name: str, reply: Any) -> Any:
+        if name in ("list_budgets", "list_quota_policies"):
+            return _kept(reply, lambda row: _is_own(caller, Role.BUDGET, row.namespace))
         if name == "list_consumer_groups":
             return _kept(reply, lambda group: caller.sees(group.filter.namespace or ""))
         is_flow = name == "find_flows"
@@ -278,6 +307,33 @@ def _named_in(record: Record) -> Iterator[tuple[Role, str]]:
                 yield from _named_in(each)
             elif part.role not in (Role.INSIDE, Role.NAMESPACE) and _may_be_id(each):
                 yield part.role, each
+
+
+def _is_own(caller: Caller, role: Role, owner: str | None) -> bool:
+    """Whether a thing exists for a caller."""
+    return role in LIMITS if owner is None else caller.sees(owner)
+
+
+def _without_limits(operation: Operation, foreign: set[tuple[Role, str]]) -> set[tuple[Role, str]]:
+    """What is left to be stood in for: what collects usage makes a budget of any name."""
+    limits = {key for key in foreign if key[0] in LIMITS}
+    if limits and operation.name in COLLECTING:
+        raise _absent(*min(limits))
+    if operation.name in ("create_budget", "create_quota_policy"):
+        return foreign - limits  # a name that is taken is a conflict, whoever has it
+    return foreign
+
+
+def _absent(role: Role, name: str) -> NotFound:
+    """As the engine says it."""
+    return NotFound(f"{role.value} {name}", entity=role.value)
+
+
+def _check_limits(caller: Caller, known: Known) -> None:
+    """Refuse to change a limit that all namespaces share."""
+    for (role, _), owner in known.items():
+        if role in LIMITS and owner is None:
+            caller.require_all()
 
 
 def _of_owner(known: Known, request: Request[Any]) -> str | None:

@@ -23,6 +23,8 @@ class Role(StrEnum):
     FLOW = "flow"
     OPERATION = "operation"
     GROUP = "group"
+    BUDGET = "budget"
+    QUOTA = "quota"
     NAMESPACE = "namespace"
     INSIDE = "inside"  # records that may have such fields
 
@@ -35,6 +37,9 @@ ROLES: Final = {
     "flow_id": Role.FLOW,
     "operation_id": Role.OPERATION,
     "group_id": Role.GROUP,
+    "budget_id": Role.BUDGET,
+    "budget_ids": Role.BUDGET,
+    "quota_policy_id": Role.QUOTA,
     "namespace": Role.NAMESPACE,
     "namespaces": Role.NAMESPACE,
 }
@@ -44,24 +49,30 @@ _SCALARS: Final = (str, int, float, bool, bytes, NoneType)
 OF_ALL: Final = frozenset(
     (
         *("set_lane_state", "pause_lane", "resume_lane", "drain_lane", "configure_lane"),
-        *("create_budget", "update_budget", "reset_budget", "report_usage_admin"),
-        *("create_quota_policy", "update_quota_policy"),
         *("read_spending", "list_waitpoint_hmac_kids", "authenticate", "find_namespaces"),
         *("shutdown_prepare",),
     )
 )
 # They show what all namespaces share, or nothing of anybody.
-OPEN: Final = frozenset(
-    (
-        *("ping", "server_time_ms", "list_lanes", "list_budgets", "list_quota_policies"),
-        *("get_budget_status", "get_quota_status", "give_back_claim"),
-        *("read_budget_usage_and_limits", "read_quota_policy_limits"),
-    )
-)
+OPEN: Final = frozenset(("ping", "server_time_ms", "list_lanes", "give_back_claim"))
 # They answer with objects of all namespaces; those of others are left out of the answer.
 SIFTED: Final = frozenset(
-    ("list_suspended", "list_consumer_groups", "find_executions", "find_flows", "list_budget_asks")
+    (
+        *("list_suspended", "list_consumer_groups", "find_executions", "find_flows"),
+        *("list_budget_asks", "list_budgets", "list_quota_policies"),
+    )
 )
+# They change a limit: one that belongs to all is changed by tokens for all namespaces.
+OF_LIMITS: Final = frozenset(
+    (
+        *("update_budget", "reset_budget", "report_usage_admin", "answer_budget_ask"),
+        "update_quota_policy",
+    )
+)
+# They make a budget of a name that there is none of.
+COLLECTING: Final = frozenset(("report_usage", "report_usage_admin", "record_spend"))
+# Limits may belong to all namespaces, which may use them then.
+LIMITS: Final = (Role.BUDGET, Role.QUOTA)
 # Tokens have rules of their own.
 OF_TOKENS: Final = frozenset(("create_access_token", "list_access_tokens", "revoke_access_token"))
 # The id may be chosen by the caller for something new.

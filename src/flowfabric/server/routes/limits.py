@@ -27,7 +27,16 @@ BUDGET_ROUTES: Final = (
     get("/v1/budget-asks", "list_budget_asks", reach=Reach.SHARED, tag="budgets"),
     get("/v1/spending", "read_spending", reach=Reach.SHARED, tag="budgets"),
     get("/v1/spend", "list_spend", tag="budgets"),
-    get(_BUDGET, "get_budget_status", reach=Reach.SHARED, tag="budgets"),
+    get(_BUDGET, "get_budget_status", reach=Reach.SHARED, revision="revision", tag="budgets"),
+    _changed(
+        "PATCH",
+        _BUDGET,
+        "update_budget",
+        if_match="expected_revision",
+        is_match_needed=True,
+        revision="revision",
+        tag="budgets",
+    ),
     _changed("POST", f"{_BUDGET}/reset", "reset_budget", tag="budgets"),
     post(f"{_BUDGET}/answer", "answer_budget_ask", reach=Reach.SHARED, tag="budgets"),
     post(
@@ -44,7 +53,16 @@ QUOTA_ROUTES: Final = (
         "POST", "/v1/quotas", "create_quota_policy", statuses={"QuotaCreated": 201}, tag="quotas"
     ),
     get("/v1/quotas", "list_quota_policies", reach=Reach.SHARED, tag="quotas"),
-    get(_QUOTA, "get_quota_status", reach=Reach.SHARED, tag="quotas"),
+    get(_QUOTA, "get_quota_status", reach=Reach.SHARED, revision="revision", tag="quotas"),
+    _changed(
+        "PATCH",
+        _QUOTA,
+        "update_quota_policy",
+        if_match="expected_revision",
+        is_match_needed=True,
+        revision="revision",
+        tag="quotas",
+    ),
 )
 
 LANE_ROUTES: Final = (

@@ -14,6 +14,7 @@ from flowfabric.api.waits import (
 from flowfabric.errors import InvalidInput, NotFound
 from flowfabric.model.record import Record, to_json
 from flowfabric.model.suspension import SignalAccepted, SignalDuplicate, WaitpointRow
+from flowfabric.server.access.names import name_of
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.routes.asking import answered, ask
 from flowfabric.server.routes.forms import body_of
@@ -72,15 +73,9 @@ async def _decide(service: Service, call: Call, name: str) -> Answer:
 
 def _source(call: Call, named: str | None, field: str) -> str:
     """In whose name it is done: the caller's own, unless its token speaks for others."""
-    own = call.caller.actor
-    if named is None:
-        return own or _UNNAMED
-    if not call.caller.speaks_for:
-        raise InvalidInput(
-            f"{field}: this token speaks for itself; `ff token new --speaks-for` makes another",
-            field=field,
-        )
-    return named if own is None else f"{named} via {own}"
+    if call.caller.actor is None:
+        return named or _UNNAMED
+    return name_of(call.caller, named, field)
 
 
 async def _waitpoint(service: Service, call: Call) -> WaitpointRow:

@@ -152,15 +152,21 @@ def guarded_statement(
     return _guarded(parts), [*_values(writes, parts), version]
 
 
+CLOCK: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+CLOCK_MS: Final = 1_000  # how far the server's clock may be from what we believe
+
+
 def held_statement(
-    writes: Sequence[tuple[Write, Columns]], uuid: str, version: str
+    writes: Sequence[tuple[Write, Columns]], uuid: str, version: str, now: int | None = None
 ) -> tuple[str, list[Any]]:
     """New rows beside one execution, if it still has this version: it is locked and not written.
 
-    It returns the number of locked rows.
+    `now`: believed to be the server's time. The rows are then written only if that is nearly so,
+    and the lease still lives. It returns the number of locked rows.
     """
     parts = _parts(writes)
-    return _held(parts), [*_values(writes, parts), uuid, version]
+    values = [*_values(writes, parts), uuid, version]
+    return _held(parts, now is not None), values if now is None else [*values, str(now)]
 
 
 def _parts(writes: Sequence[tuple[Write, Columns]]) -> Parts:
@@ -216,11 +222,15 @@ def _guarded(parts: Parts) -> str:
 
 
 @cache
-def _held(parts: Parts) -> str:
+def _held(parts: Parts, believes: bool) -> str:
     count = sum(len(shape) for _, shape in parts)
+    is_so = ""
+    if believes:
+        is_so = f" AND abs({CLOCK} - ${count + 3}::text::bigint) < {CLOCK_MS}"
+        is_so += f" AND lease_expires_at > {CLOCK}"
     lock = (
         f"SELECT FROM {TABLE} WHERE execution_id = ${count + 1}::text::uuid"
-        f" AND xmin = ${count + 2}::text::xid FOR UPDATE"
+        f" AND xmin = ${count + 2}::text::xid{is_so} FOR UPDATE"
     )
     named = [*_gate(parts), f"held AS ({lock})"]
     for number, sql in enumerate(_numbered_through(parts)):

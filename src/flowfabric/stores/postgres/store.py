@@ -19,6 +19,7 @@ from flowfabric.stores.postgres.connections import Borrowed, Connections
 from flowfabric.stores.postgres.declared import declared_schema, schema_of
 from flowfabric.stores.postgres.faults import DRIVER_ERRORS, fault
 from flowfabric.stores.postgres.hints import CHANNEL, NOTIFY, ListenHints, payload_of
+from flowfabric.stores.postgres.images import Images
 from flowfabric.stores.postgres.joining import WHERE, joined
 from flowfabric.stores.postgres.schema import (
     applied_migrations,
@@ -69,6 +70,7 @@ class PostgresStore:
         if pool is not None:
             self._borrowed = Borrowed(pool, acquire_timeout_s=_patience(config))
         self._book = EMPTY_BOOK
+        self._images = Images()
         # A shared connection must see every transaction begin.
         self._hold_until = float("inf") if self._session.is_shared else 0.0
 
@@ -143,7 +145,9 @@ class PostgresStore:
     async def _transact(self, work: Callable[[Transaction], Awaitable[T]], *, holds: bool) -> T:
         """Run the work, then commit. Only a commit with a lost reply has an unknown outcome."""
         async with self._connections().one() as connection:
-            view = PostgresTransaction(connection, self._clock, self._book, self._session.begin)
+            view = PostgresTransaction(
+                connection, self._clock, self._book, self._images, self._session.begin
+            )
             try:
                 if holds:
                     await view.begin()

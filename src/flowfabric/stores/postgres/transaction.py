@@ -16,10 +16,11 @@ from flowfabric.clock import Clock
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.record import Record
 from flowfabric.model.route import Route
-from flowfabric.stores.base import Changes, Corrupt
+from flowfabric.stores.base import Changes, Corrupt, Found, Wanted
 from flowfabric.stores.codec import candidates_of
 from flowfabric.stores.logs import Log, Position
 from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement, held_statement
+from flowfabric.stores.postgres.images import Images
 from flowfabric.stores.postgres.view import PostgresView
 from flowfabric.stores.routebook import RouteBook
 from flowfabric.stores.tables import (
@@ -43,10 +44,19 @@ class PostgresTransaction(PostgresView):
     """Begun by the first statement that locks or writes, unless one statement can do it all."""
 
     def __init__(
-        self, connection: Any, clock: Clock | None, book: RouteBook, begin: str = "BEGIN"
+        self,
+        connection: Any,
+        clock: Clock | None,
+        book: RouteBook,
+        images: Images,
+        begin: str = "BEGIN",
     ) -> None:
         super().__init__(connection, clock, book)
         self._begin = begin
+        self._images = images
+        self._image: Execution | None = None  # to be taken for granted by the next one
+        self._is_recalled = False  # whether it was taken for granted here
+        self._believes = False  # whether the clock is what we believe it to be
         self._is_open = False
         self._has_looked = False  # whether a row was read without a lock
         self._seen: tuple[str, str] | None = None  # the execution read so, and its version
@@ -63,6 +73,9 @@ class PostgresTransaction(PostgresView):
             await self._connection.execute("COMMIT")
         elif self._last is not None:
             await self._write_at_once(self._last)
+        elif self._is_recalled and self._seen is not None:
+            self._images.drop((self._seen[0],))
+            raise MustHold  # what is refused must be so now, and not by what was known
 
     async def begin(self) -> None:
         """From here on every row read is locked. Saved changes are written first."""
@@ -86,6 +99,28 @@ class PostgresTransaction(PostgresView):
     def _may_look(self) -> bool:
         """Whether a read without a lock is allowed: nothing was locked, read or saved before."""
         return not (self._is_open or self._seen or self._last)
+
+    def _see_clock(self, milliseconds: int) -> None:
+        super()._see_clock(milliseconds)
+        self._images.see_clock(milliseconds)
+
+    async def look(self, wanted: Wanted) -> Found:
+        """Of a lone execution whose journal is added to, what is known of it will do."""
+        if not (wanted.is_only_held and self._may_look and len(wanted.executions) == 1):
+            return await super().look(wanted)
+        (key,) = wanted.executions
+        known, found = self._images.recall(key), Found()
+        now = self._images.now() if self._now is None else self._now
+        if known is None or now is None:
+            found = await super().look(wanted)
+            execution = found.executions.get(key)
+            self._image = execution if isinstance(execution, Execution) else None
+            return found
+        self._believes, self._now, self._is_recalled = self._now is None, now, True
+        self._image, version = known
+        self._see(key, version)
+        found.executions[key] = self._image
+        return found
 
     async def load(self, ids: Sequence[str]) -> dict[str, Execution | Corrupt]:
         if len(ids) > 1 or not self._may_look:
@@ -129,6 +164,7 @@ class PostgresTransaction(PostgresView):
     # --- writing -------------------------------------------------------------------------------
 
     async def save(self, changes: Changes) -> None:
+        self._images.drop(changes.updated)
         if self._is_open or self._last is not None or not self._is_one_statement(changes):
             await self.begin()
             await super().save(changes)
@@ -163,9 +199,15 @@ class PostgresTransaction(PostgresView):
         if changes.updated:
             sql, values = guarded_statement(self._writes, version)
         else:
-            sql, values = held_statement(self._writes, execution_id[-36:], version)
+            now = self.now if self._believes else None
+            sql, values = held_statement(self._writes, execution_id[-36:], version, now)
         if not await self._connection.fetchval(sql, *values):
+            self._images.drop((execution_id,))
+            if self._believes:
+                self._images.forget_clock()
             raise MustHold
+        if self._image is not None and not changes.updated:
+            self._images.keep(self._image, version)
 
     async def sweep(self, *, keys_until: int, limit: int) -> int:
         await self.begin()
