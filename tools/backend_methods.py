@@ -35,7 +35,7 @@ SUBJECTS = (
         "flows",
     ),
     *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "access"),
-    *("events", "groups", "statistics"),
+    *("events", "groups", "statistics", "gauges"),
     *("repairs", "admin"),
 )
 HEAD = '''"""One typed method per operation, written by tools/backend_methods.py from requests."""

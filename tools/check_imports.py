@@ -26,7 +26,7 @@ EVERYWHERE = {"errors", "limits", "trouble"}
 OUTSIDE = {"clock", "ids", "config", "forks", "callers"}
 
 BELOW_SDK = (
-    {"model", "api", "kernel", "engine", "loops", "stores", "assemble", "calendar"}
+    {"model", "api", "metrics", "kernel", "engine", "loops", "stores", "assemble", "calendar"}
     | EVERYWHERE
     | OUTSIDE
 )
@@ -43,11 +43,14 @@ ALLOWED: dict[str, set[str]] = {
     "forks": EVERYWHERE,
     "callers": EVERYWHERE,
     "model": EVERYWHERE,
-    "api": {"model"} | EVERYWHERE,
+    # Numbers of a process: whoever measures is handed a registry.
+    "metrics": {"clock"} | EVERYWHERE,
+    "api": {"model", "metrics"} | EVERYWHERE,
     "kernel": {"model"} | EVERYWHERE,
     "stores": {"model"} | EVERYWHERE | OUTSIDE,
     "engine": {
         "calendar",
+        "metrics",
         "model",
         "api",
         "kernel",
@@ -60,8 +63,10 @@ ALLOWED: dict[str, set[str]] = {
     | OUTSIDE,
     "loops": {"engine", "model", "api", "kernel", "stores.base", "clock", "ids"} | EVERYWHERE,
     # An engine that is elsewhere, and the HTTP in front of one that is here: both know the waist.
-    "client": {"model", "api"} | EVERYWHERE | OUTSIDE,
-    "server": {"model", "api"} | EVERYWHERE | OUTSIDE,
+    # What the store knows of itself, read for a registry every few seconds.
+    "figures": {"model", "api", "metrics"} | EVERYWHERE | OUTSIDE,
+    "client": {"model", "api", "metrics"} | EVERYWHERE | OUTSIDE,
+    "server": {"model", "api", "metrics", "figures"} | EVERYWHERE | OUTSIDE,
     "assemble": BELOW_SDK | {"client"},
     # What people touch knows the waist, and the composition root that opens an engine behind it.
     # A worker retries steps and reads journals by the same rules as an engine.
@@ -69,6 +74,8 @@ ALLOWED: dict[str, set[str]] = {
     "sdk": {
         "model",
         "api",
+        "metrics",
+        "figures",
         "assemble",
         "kernel.journal.lookup",
         "kernel.wait.condition",
@@ -82,6 +89,7 @@ ALLOWED: dict[str, set[str]] = {
     # Measures through the public calls, the kit's too; knows stores only by their URLs.
     "bench": {"model", "api", "assemble", "sdk", "testing"} | EVERYWHERE | OUTSIDE,
     "cli": {
+        "metrics",
         "model",
         "api",
         "assemble",

@@ -125,6 +125,7 @@ BRANCHES_MAX: Final = 1_000  # branches of a handler at once
 
 # Reading
 PAGE_DEFAULT: Final = 100
+COUNTED_MAX: Final = 1_000_000  # of a count that is bounded
 PAGE_MAX: Final = 1000  # items in one page
 SUBSCRIBE_WAIT_MS: Final = 30_000  # shorter than what proxies let a request rest
 SUBSCRIBE_WAIT_MS_MAX: Final = 300_000
@@ -164,6 +165,7 @@ RETENTION_MS_DEFAULT: Final = 86_400_000
 FAILED_RETENTION_MS_DEFAULT: Final = 14 * 86_400_000  # people look at failures later
 WORKER_EVENT_RETENTION_MS: Final = 7 * 86_400_000
 STATISTIC_RETENTION_MS: Final = 30 * 86_400_000
+STANDING_MAX: Final = 50_000  # executions of a kind that gauges count
 STATISTIC_BATCH: Final = 5_000  # entries of each log that one transaction counts
 STATISTIC_BUDGETS: Final = 1_000  # dimensions of budgets that one transaction looks at
 STATISTIC_IDLE_MS: Final = 60_000  # how often a count that found nothing is noted

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 
 from flowfabric.errors import (
+    BusyError,
     ConfigurationMismatch,
     FlowFabricError,
     KeyringEmpty,
@@ -29,7 +30,7 @@ _LASTING: Final = (
 class Trouble(Enum):
     """The meaning of an error for the call that met it. One rule for workers and loops."""
 
-    PASSING = "passing"  # the store's: the same call succeeds when that is over
+    PASSING = "passing"  # the store's or the server's: the same call succeeds when that is over
     UNCLEAR = "unclear"  # the store's or our own: it may pass or not, so it is tried a while
     LASTING = "lasting"  # it stays until something is corrected
     REFUSED = "refused"  # the request was understood and refused
@@ -39,6 +40,8 @@ def trouble(error: BaseException) -> Trouble:
     """The kind of trouble of an error; a typed error's class says whether it passes."""
     if isinstance(error, _LASTING):
         return Trouble.LASTING
+    if isinstance(error, BusyError):
+        return Trouble.PASSING
     if isinstance(error, StoreError | RetryExhausted):
         return Trouble.PASSING if error.retryable else Trouble.UNCLEAR
     if isinstance(error, FlowFabricError):

@@ -52,3 +52,9 @@ def test_a_traceback_travels_inside_the_object() -> None:
         made.exc_info = sys.exc_info()
     document = json.loads(JsonLines().format(made))
     assert document["traceback"].endswith("ValueError: x")
+
+
+def test_what_a_line_belongs_to_is_added_unless_it_says_so_itself() -> None:
+    lines = JsonLines(lambda: {"request_id": "r", "attempt": 1})
+    found = json.loads(lines.format(record("shop", "sold", attempt=2)))
+    assert (found["request_id"], found["attempt"]) == ("r", 2)

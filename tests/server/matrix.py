@@ -108,6 +108,10 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /v1/waits": Line("raoA", "own"),
     f"POST {W}/approve": Line("aoA", "object"),
     f"POST {W}/reject": Line("aoA", "object"),
+    f"POST {W}/link": Line("A", "object"),
+    "POST /v1/signals": Line("@", "none", {"link": "{link}", "signal_name": "go"}),
+    "GET /w/{link}": Line("@", "none"),
+    "POST /w/{link}": Line("@", "none"),
     f"POST {W}/signal": Line(OPERATE, "object", {"signal_name": "go"}),
     f"POST {M}": Line("aoA", "object", {"payload": 1}),
     f"GET {M}": Line(READ, "object"),
@@ -198,6 +202,7 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /v1/tokens": Line("A", "own"),
     "DELETE /v1/tokens/{token_id}": Line("A", "object"),
     # the server
+    "GET /metrics": Line("mA", "all"),  # where `metrics_auth` asks for a token
     "POST /v1/commands": Line("wsA", "none", {"items": []}),
     "POST /v1/hints": Line("+", "none", {"topics": [], "wait_ms": 0}),
     "GET /v1": Line("*", "none"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from flowfabric.server.access import guard as guards
 from flowfabric.server.access.guard import TokenGuard
 from flowfabric.server.routes.all import ROUTES
 from flowfabric.server.routes.forms import form_of
-from tests.support.http import Desk, Reply
+from tests.support.http import NOTHING, Desk, Reply
 from tests.support.lab import Lab, scenario
 
 
@@ -239,6 +240,72 @@ def test_the_scope_of_every_route_is_that_of_what_it_asks_for() -> None:
         "GET /livez",
         "GET /readyz",
     }
-    assert {each for each in Scope if each is not Scope.METRICS} == {
-        operation.scope for operation in OPERATIONS.values()
-    }
+    assert set(Scope) == {operation.scope for operation in OPERATIONS.values()}
+
+
+@scenario
+async def test_a_request_with_a_foreign_host_on_loopback_is_421(lab: Lab) -> None:
+    """Scenario 27."""
+    desk = Desk(lab.engine)
+    for host in ("evil.example", "evil.example:9090", "localhost.evil.example", ""):
+        reply = await desk.get("/v1/executions", headers={"Host": host})
+        assert (reply.status, reply.json["code"]) == (421, "misdirected_request"), host
+    for host in ("localhost", "127.0.0.1:9090", "[::1]:9090"):
+        assert (await desk.get("/v1/executions", headers={"Host": host})).status == 200
+    named = Desk(lab.engine, public_url="https://ff.example.com", allowed_hosts=("ff.lan",))
+    for host in ("ff.example.com", "FF.lan:443"):
+        assert (await named.get("/v1/executions", headers={"Host": host})).status == 200
+
+
+@scenario
+async def test_a_post_from_another_site_is_refused_the_same_with_a_bearer_key_works(
+    lab: Lab,
+) -> None:
+    """Scenario 28, also while no token exists: a page may reach loopback by somebody's browser."""
+    desk = Desk(lab.engine)
+    key = await desk.created()
+    hold = f"/v1/executions/{key}/hold"
+    host = {"Host": "localhost:9090", "Cookie": "ff=anything"}
+    foreign: list[dict[str, str]] = [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:8000"},
+        {"Origin": "http://[::1"},
+    ]
+    for headers in foreign:
+        async with lab.unchanged():
+            refused = await desk.post(hold, {"reason": "x"}, headers={**host, **headers})
+        assert (refused.status, refused.json["code"]) == (403, "cross_site_request"), headers
+        assert (await desk.get("/v1/executions", headers={**host, **headers})).status == 200
+    without = {"Origin": "http://localhost:9090"}
+    assert (await desk.post(hold, {"reason": "x"}, headers={**host, **without})).status == 200
+    assert (await desk.post(f"/v1/executions/{key}/release", headers=host)).status == 200
+    own = {"Sec-Fetch-Site": "same-origin", "Origin": "null"}
+    assert (await desk.post(hold, {"reason": "x"}, headers={**host, **own})).status == 200
+    token = await made(lab, "operate")
+    program = {**host, **foreign[2], **bearer(token)}
+    assert (await desk.post(hold, {"reason": "x"}, headers=program)).status != 403
+    refused = await desk.post(hold, {"reason": "x"}, headers={**host, **own})
+    assert refused.status == 401  # a cookie opens nothing
+
+
+@scenario
+async def test_a_planted_token_appears_in_no_log_and_no_answer(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scenario 42, for access tokens: on every route, good or not."""
+    caplog.set_level(logging.DEBUG)
+    desk = Desk(lab.engine, rate_login=100_000)
+    good, other = await made(lab, "read"), await made(lab, "read")
+    await lab.engine.revoke_access_token(token_id=other.id)
+    secrets = [each.token.reveal().split("_")[2] for each in (good, other)]
+    for route in ROUTES:
+        path = re.sub(r"\{\w+\}", "x", route.path)
+        for token in (good, other):
+            body = {"wait_ms": 0} if route.method in ("POST", "PATCH") else NOTHING
+            reply = await desk.ask(route.method, path, body, headers=bearer(token))
+            assert not any(each in repr(reply) for each in secrets), route.name
+    shown = caplog.text + repr([vars(record) for record in caplog.records])
+    assert not any(each in shown for each in secrets)

@@ -4,11 +4,13 @@ an index, in its order, whatever the planner knows of the tables. Only ties are 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pytest
 
 from flowfabric.model.fair import FairPhase
 from flowfabric.model.record import replace
@@ -41,6 +43,7 @@ from flowfabric.stores.tables import (
     TICKS,
     TOTALS,
 )
+from tests.support.databases import PostgresServer
 from tests.support.lab import Lab
 
 OF_TENANT = (("x",),)
@@ -113,13 +116,20 @@ def test_sqlite_searches_by_the_index_and_sorts_nothing(sqlite_template: Path) -
     assert wrong == {}
 
 
-def test_postgres_searches_by_the_index_and_sorts_nothing(postgres_url: str) -> None:
+@pytest.fixture
+def new_url(postgres: PostgresServer) -> Iterator[str]:
+    """A database that no other test has left statistics in."""
+    with postgres.empty_database() as url:
+        yield url
+
+
+def test_postgres_searches_by_the_index_and_sorts_nothing(new_url: str) -> None:
     """Where statistics say that there are no rows, as in a new database under its first load."""
-    lab = Lab(postgres_url)
+    lab = Lab(new_url)
     lab.open()
 
     async def explain() -> dict[str, str]:
-        connection = await asyncpg.connect(postgres_url, server_settings=PLANNER)
+        connection = await asyncpg.connect(new_url, server_settings=PLANNER)
         plans = {}
         for name, search in SEARCHES.items():
             values = bound_values(search, search.prefixes, search.limit, postgres_small.many)

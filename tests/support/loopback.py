@@ -13,6 +13,7 @@ from flowfabric.api.operation import Operation, Request
 from flowfabric.assemble import open_engine
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
+from flowfabric.metrics.registry import Registry
 from flowfabric.model.checks import check_list
 from flowfabric.model.results import BackendCapabilities
 
@@ -69,6 +70,10 @@ class Loopback(EngineBackend):
     def present(self, worker: LocalWorker) -> AbstractContextManager[None]:
         """As the engine."""
         return self.engine.present(worker)
+
+    def measure(self, registry: Registry) -> None:
+        """As the engine."""
+        self.engine.measure(registry)
 
     def again(self) -> EngineBackend:
         """Its twin, behind a wire as well."""

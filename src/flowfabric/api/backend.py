@@ -13,6 +13,7 @@ from flowfabric.api.leases import Complete, Fail, Renew
 from flowfabric.api.methods import Methods
 from flowfabric.api.operation import Request
 from flowfabric.errors import FlowFabricError
+from flowfabric.metrics.registry import Registry
 from flowfabric.model.checks import check_list
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import Checkpointed
@@ -81,6 +82,10 @@ class EngineBackend(Methods):
         it catch up before anything of its is found overdue; an engine elsewhere has no use for it.
         """
         return nullcontext()
+
+    def measure(self, registry: Registry) -> None:
+        """Count into these metrics what an engine in this process does; one elsewhere is measured
+        there."""
 
     @property
     def is_remote(self) -> bool:

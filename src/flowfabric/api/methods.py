@@ -134,6 +134,7 @@ from flowfabric.api.flows import (
     WaitForFlow,
     WithdrawDependencyEdge,
 )
+from flowfabric.api.gauges import ReadGauges
 from flowfabric.api.grants import (
     ClaimExecution,
     ClaimForWorker,
@@ -265,6 +266,7 @@ from flowfabric.api.waits import (
     ReadSignals,
     ReadWaitpointToken,
     ResumeExecution,
+    ShowWaitpoint,
     Signal,
     Suspend,
     SuspendByTriple,
@@ -290,6 +292,7 @@ from flowfabric.api.words import (
     ScopeTypeGiven,
     SoftActionGiven,
     StepGiven,
+    TokenGiven,
     VisibilityGiven,
 )
 from flowfabric.api.workers import (
@@ -359,6 +362,7 @@ from flowfabric.model.flow_results import (
     Staged,
     Withdrawn,
 )
+from flowfabric.model.gauges import Gauges
 from flowfabric.model.group import Acknowledged, ConsumerGroup, Delivery, GroupCreated, GroupDeleted
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import (
@@ -466,6 +470,7 @@ from flowfabric.model.suspension import (
     WaitpointDetails,
     WaitpointInfo,
     WaitpointRow,
+    WaitpointShown,
 )
 from flowfabric.model.watch import Watching
 from flowfabric.model.words import HeadFailure
@@ -703,8 +708,12 @@ class Methods(ABC):
         tag: tuple[str, str] | None = None,
         created_after: int | None = None,
         created_before: int | None = None,
+        at_most: int | None = None,
     ) -> int:
-        """How many executions a listing with these filters has."""
+        """How many executions a listing with these filters has.
+
+        `at_most`: it counts no further, which bounds what it costs.
+        """
         return await self.call(
             CountListed(
                 namespace=namespace,
@@ -714,6 +723,7 @@ class Methods(ABC):
                 tag=tag,
                 created_after=created_after,
                 created_before=created_before,
+                at_most=at_most,
             )
         )
 
@@ -1854,15 +1864,34 @@ class Methods(ABC):
         )
 
     async def read_waitpoint_token(
-        self, *, execution_id: str, waitpoint_id: str, actor: str | None = None
+        self,
+        *,
+        execution_id: str,
+        waitpoint_id: str,
+        recipient: str | None = None,
+        actor: str | None = None,
     ) -> Token | None:
         """A waitpoint's token, for an operator; none when it is closed or unknown.
 
         It is signed with the current key. After a rotation it is another one than that which was
         handed out first; both are good, each as long as its key. Each read is in the audit trail.
+        `recipient`: a personal token, with which only signals of this source can be sent.
         """
         return await self.call(
-            ReadWaitpointToken(execution_id=execution_id, waitpoint_id=waitpoint_id, actor=actor)
+            ReadWaitpointToken(
+                execution_id=execution_id,
+                waitpoint_id=waitpoint_id,
+                recipient=recipient,
+                actor=actor,
+            )
+        )
+
+    async def show_waitpoint(
+        self, *, execution_id: str, waitpoint_id: str, token: TokenGiven
+    ) -> WaitpointShown:
+        """What the holder of a waitpoint's token may see of it; nothing is changed."""
+        return await self.call(
+            ShowWaitpoint(execution_id=execution_id, waitpoint_id=waitpoint_id, token=token)
         )
 
     async def list_suspended(
@@ -3608,6 +3637,16 @@ class Methods(ABC):
                 limit=limit,
             )
         )
+
+    # --- gauges ---------------------------------------------------------------------------------
+
+    async def read_gauges(self) -> Gauges:
+        """Ready, running and suspended work by lane, live workers, and what no worker can run.
+
+        It costs a bounded look into indexes, however much has ended. It is asked for beside the
+        store; a server shows the same numbers as metrics.
+        """
+        return await self.call(ReadGauges())
 
     # --- repairs --------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Operation(Record, frozen=True, kw_only=True):
     reply: Any  # a type, a union or None
     errors: Errors  # its own, beside `COMMON_ERRORS`
     positional: tuple[str, ...]  # fields that the method takes by position, too
-    is_local: bool  # it carries what cannot cross a wire, such as a connection
+    is_local: bool  # only beside the store: it carries a connection, or is no business of callers
     also: tuple[Scope, ...] = ()  # scopes that suffice as well
 
     def may_raise(self, error: FlowFabricError) -> bool:

@@ -19,6 +19,7 @@ from flowfabric.errors import (
     FlowFabricError,
     HandleFromOtherBackend,
     InvalidCursor,
+    InvalidToken,
     KeyringEmpty,
     NotFound,
     WaitCycle,
@@ -48,6 +49,7 @@ from flowfabric.model.suspension import (
     WaitpointDetails,
     WaitpointInfo,
     WaitpointRow,
+    WaitpointShown,
 )
 from flowfabric.model.watch import Watching
 from flowfabric.model.words import TimeoutBehavior
@@ -341,10 +343,21 @@ class ReadWaitpointToken(UnsafeRequest[Token | None], frozen=True, kw_only=True)
 
     It is signed with the current key. After a rotation it is another one than that which was
     handed out first; both are good, each as long as its key. Each read is in the audit trail.
+    `recipient`: a personal token, with which only signals of this source can be sent.
     """
 
     execution_id: str
     waitpoint_id: str
+    recipient: str | None = None
+
+
+@operation("show_waitpoint", Kind.READ, Scope.APPROVE, errors=(InvalidToken,))
+class ShowWaitpoint(Request[WaitpointShown], frozen=True, kw_only=True):
+    """What the holder of a waitpoint's token may see of it; nothing is changed."""
+
+    execution_id: str
+    waitpoint_id: str
+    token: TokenGiven
 
 
 @operation("list_suspended", Kind.READ, Scope.READ, errors=(InvalidCursor,))

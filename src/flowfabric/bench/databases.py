@@ -86,14 +86,22 @@ class Server:
     def empty(self) -> Iterator[str]:
         """A new database; checkpoints of earlier work are out of the way."""
         name = new_name("ff_bench").replace("-", "_")
-        asyncio.run(_execute(self.url, f'CREATE DATABASE "{name}"', "CHECKPOINT"))
+        asyncio.run(execute(self.url, f'CREATE DATABASE "{name}"', "CHECKPOINT"))
         try:
             yield urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
         finally:
-            asyncio.run(_execute(self.url, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'))
+            asyncio.run(execute(self.url, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'))
 
 
-async def _execute(url: str, *statements: str) -> None:
+async def settle(url: str) -> None:
+    """As autovacuum would some time later: what was just loaded must not slow down what is
+    measured. Nothing ever analyses a SQLite file."""
+    if not url.startswith("sqlite:"):
+        await execute(url, "VACUUM ANALYZE")
+
+
+async def execute(url: str, *statements: str) -> None:
+    """Run statements of the server's own."""
     connection: Any = await import_module("asyncpg").connect(url)
     try:
         for statement in statements:

@@ -17,7 +17,7 @@ from flowfabric.api.backend import EngineBackend
 from flowfabric.api.executions import NewExecution, NewHook, NewUnique
 from flowfabric.api.leases import Complete
 from flowfabric.assemble import open_engine
-from flowfabric.bench.databases import Databases
+from flowfabric.bench.databases import Databases, settle
 from flowfabric.bench.measurement import Measurement, MeasurementFailed, check_count, versions
 from flowfabric.bench.workload import LANE, RESULT, WORKER, new_execution
 from flowfabric.clock import monotonic
@@ -141,6 +141,7 @@ async def _beside(
             await engine.start(migrate=True)
             sides.append(_Side(engine))
         told = await fill(sides[1].engine, count)
+        await settle(full)
         for lap in range(laps + 1):
             for side in sides if lap % 2 else reversed(sides):
                 await side.lap(is_counted=lap > 0)

@@ -77,6 +77,7 @@ class _Night:
             started = monotonic()
             await asyncio.sleep(idle_s)
             idle = queries(self._statements) / (monotonic() - started)
+            asked = dict(self._statements.most_common(10))
             due_at = await self._due_together(nap, _AHEAD_S + 2 * put_s / _SHARE_DUE)
             worker.stop()
             await running
@@ -85,6 +86,7 @@ class _Night:
         return {
             "asleep": self._count - self._due,
             "idle_queries_per_s": round(idle, 2),
+            "idle_by_statement": asked,
             "due_at_once": self._due,
             "all_went_on_s": round(took, 2),
             "due_per_s": round(self._due / took, 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -12,6 +13,8 @@ _NAMED: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _OWN: Final = "flowfabric.worker"  # its lines are the usual ones; others show their logger's name
 # The attributes of every record. All others were given with the line, and belong to it.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+About = Callable[[], Mapping[str, object]]
 
 
 class Lines(logging.Formatter):
@@ -27,7 +30,15 @@ class Lines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """For machines: one object per line; the fields of each event are documented."""
+    """For machines: one object per line; the fields of each event are documented.
+
+    `about`: what a line belongs to that does not say so itself, such as the request that is being
+    answered while a library logs.
+    """
+
+    def __init__(self, about: About | None = None) -> None:
+        super().__init__()
+        self._about = about
 
     def format(self, record: logging.LogRecord) -> str:
         """The four fields that every line has, then its own."""
@@ -41,13 +52,14 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             document["traceback"] = self.formatException(record.exc_info)
         more = {name: value for name, value in vars(record).items() if name not in _USUAL}
-        return json.dumps({**more, **document}, default=str, ensure_ascii=False)
+        about = {} if self._about is None else self._about()
+        return json.dumps({**about, **more, **document}, default=str, ensure_ascii=False)
 
 
-def write_logs(stream: TextIO, *, level: int, form: str) -> None:
-    """Send everything the process logs to a stream, from a level on."""
+def write_logs(stream: TextIO, *, level: int, form: str, about: About | None = None) -> None:
+    """Send everything the process logs to a stream, from a level on. `about`: as of `JsonLines`."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines() if form == "json" else Lines())
+    handler.setFormatter(JsonLines(about) if form == "json" else Lines())
     logging.basicConfig(level=level, handlers=[handler])
     # What it tells of its start and end, our own lines tell better.
     logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))

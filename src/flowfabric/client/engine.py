@@ -137,6 +137,9 @@ class RemoteEngine(EngineBackend):
             answers.append(None)
             try:
                 operation = self._operation(request)
+                if operation.kind is Kind.WAIT and getattr(request, "wait_ms", 0) != 0:
+                    answers[index] = await self.call(request)  # a wait travels alone
+                    continue
                 body = wire.encode_request(self._signed(operation, request))
                 sent.append((index, Sendable(operation, body)))
             except FlowFabricError as error:
@@ -199,7 +202,9 @@ class RemoteEngine(EngineBackend):
         """In slices, each short enough for every gateway on the way."""
         wait_ms: int | None = getattr(request, "wait_ms", None)
         is_wait = waits_for_ever(operation) if wait_ms is None else type(wait_ms) is int
-        if not is_wait or (wait_ms or 0) < 0:  # the engine says what is wrong with it
+        if (
+            not is_wait or not 0 <= (wait_ms or 0) <= limits.DURATION_MS_MAX
+        ):  # the engine says what is wrong with it
             return await self._ask(operation, request)
         until = None if wait_ms is None else monotonic() + wait_ms / 1000
         is_safe = operation.name in _READ_AGAIN

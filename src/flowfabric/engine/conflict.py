@@ -14,12 +14,18 @@ from flowfabric.stores.base import Store, StoreConflict, Transaction
 T = TypeVar("T")
 
 
-async def transact(store: Store, work: Callable[[Transaction], Awaitable[T]]) -> T:
-    """Run a transaction until it commits."""
-    return await until_no_conflict(lambda: store.transact(work))
+async def transact(
+    store: Store,
+    work: Callable[[Transaction], Awaitable[T]],
+    collided: Callable[[], None] | None = None,
+) -> T:
+    """Run a transaction until it commits. `collided` is called for each conflict."""
+    return await until_no_conflict(lambda: store.transact(work), collided)
 
 
-async def until_no_conflict(run: Callable[[], Awaitable[T]]) -> T:
+async def until_no_conflict(
+    run: Callable[[], Awaitable[T]], collided: Callable[[], None] | None = None
+) -> T:
     """Up to five tries, full jitter between them, then RetryExhausted."""
     last: StoreConflict | None = None
     for attempt in range(CONFLICT_TRIES):
@@ -27,6 +33,8 @@ async def until_no_conflict(run: Callable[[], Awaitable[T]]) -> T:
             return await run()
         except StoreConflict as conflict:
             last = conflict
+            if collided is not None:
+                collided()
             ceiling = min(CONFLICT_DELAY_MS_CAP, CONFLICT_DELAY_MS_BASE * 2**attempt)
             await asyncio.sleep(ceiling * jitter() / 1000)
     raise RetryExhausted(f"{CONFLICT_TRIES} tries: {last}")

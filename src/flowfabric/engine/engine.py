@@ -18,6 +18,7 @@ from flowfabric.config import VERSION, EngineConfig
 from flowfabric.engine import due_work, roll_up
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.meter import EngineMeter
 from flowfabric.engine.operations import access as access
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import asks as asks
@@ -34,6 +35,7 @@ from flowfabric.engine.operations import executions as executions
 from flowfabric.engine.operations import finding as finding
 from flowfabric.engine.operations import flow_reads as flow_reads
 from flowfabric.engine.operations import flows as flows
+from flowfabric.engine.operations import gauges as gauges
 from flowfabric.engine.operations import grants as grants
 from flowfabric.engine.operations import groups as groups
 from flowfabric.engine.operations import journal as journal
@@ -56,6 +58,7 @@ from flowfabric.engine.operations import waits as waits
 from flowfabric.engine.operations import workers as workers
 from flowfabric.engine.operations.performing import ANSWERS, COMMANDS, maker_at_once
 from flowfabric.errors import FlowFabricError, InvalidInput
+from flowfabric.metrics.registry import Registry
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import replace
 from flowfabric.model.results import BackendCapabilities
@@ -176,6 +179,11 @@ class Engine(EngineBackend, Machine):
     def present(self, worker: LocalWorker) -> AbstractContextManager[None]:
         """The worker is at work in this process while the block runs."""
         return self.workers_here.present(worker)
+
+    def measure(self, registry: Registry) -> None:
+        """Count into these metrics what this engine does from now on."""
+        self.meter = EngineMeter(registry)
+        self.store.measure(self.meter.waited)
 
     @property
     def home_namespace(self) -> str:

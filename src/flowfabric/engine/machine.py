@@ -17,6 +17,7 @@ from flowfabric.engine.here import WorkersHere
 from flowfabric.engine.inherited import InheritedStore
 from flowfabric.engine.known import Known
 from flowfabric.engine.loop_status import BackgroundLoop
+from flowfabric.engine.meter import READ, WRITE, EngineMeter
 from flowfabric.engine.own_work import OwnWork
 from flowfabric.engine.plans import Plans
 from flowfabric.engine.tails import Tails
@@ -97,6 +98,7 @@ class Machine:
         self.known = Known(store)
         self.plans = Plans(config, lambda: self.store.partitions)
         self.tails = Tails(self, self.wakeups, config.tails_max)
+        self.meter: EngineMeter | None = None  # where it is asked to measure itself
         self._credits: dict[Offer, Credits] = {}
         self.feed = FeedWatch(lambda: self.read(lambda reader: reader.log_ends()))
         self._forget_hints = store.hints.subscribe(self._hear)
@@ -158,7 +160,10 @@ class Machine:
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """A transaction of its own."""
-        return await transact(self.store, work)
+        meter = self.meter
+        if meter is None:
+            return await transact(self.store, work)
+        return await meter.timed(WRITE, lambda: transact(self.store, work, meter.collided))
 
     def moment(self, now: int) -> Moment:
         """The current time, with the settings in force."""
@@ -189,6 +194,8 @@ class Machine:
         replies, effects, ends = await self.transact(work)
         for pending, reply in zip(batch, replies, strict=True):
             pending.reply = reply
+        if self.meter is not None:
+            self.meter.committed(batch)
         for execution_id, outcome in ends.items():
             self.wakeups.tell(end_topic(execution_id), outcome)
         self.publish(effects)
@@ -258,12 +265,18 @@ class Machine:
                 topics.update(dict.fromkeys(map(one, changed), EVERY_WAITER))
         if topics:
             self.store.hints.publish(topics)
+        if effects.denied and self.meter is not None:
+            self.meter.denied(effects.denied)
 
     # --- reading -------------------------------------------------------------------------------
 
     async def read(self, work: Callable[[Reader], Awaitable[T]]) -> T:
         """Reads outside any transaction."""
-        return await until_no_conflict(lambda: self.store.read(work))
+        if self.meter is None:
+            return await until_no_conflict(lambda: self.store.read(work))
+        return await self.meter.timed(
+            READ, lambda: until_no_conflict(lambda: self.store.read(work))
+        )
 
     # --- checks every family uses --------------------------------------------------------------
 

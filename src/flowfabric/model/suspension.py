@@ -375,6 +375,21 @@ class WaitpointInfo(Record, frozen=True):
     token_fingerprint: str
 
 
+class WaitpointShown(Record, frozen=True):
+    """A waitpoint as the holder of its token sees it. `source`: in whose name the token signals;
+    `decided`: the name of the first signal that it has sent already."""
+
+    waitpoint_key: str
+    state: WaitpointState
+    execution_kind: str
+    waits_for: str
+    signal_names: tuple[str, ...]  # those that its wait asks for by name
+    payload_type: str | None
+    timeout_at: int | None
+    source: str
+    decided: str | None = None
+
+
 class SuspendedInfo(Record, frozen=True):
     """One suspended execution."""
 

@@ -356,9 +356,9 @@ class SyncFabric:
         """End a wait whatever its condition says."""
         self.wait(self._fabric.resume(run, by=by))
 
-    def link(self, run: HasId | str, key: str) -> str:
+    def link(self, run: HasId | str, key: str, *, to: str | None = None) -> str:
         """The link of a wait. It is a credential."""
-        return self.wait(self._fabric.link(run, key))
+        return self.wait(self._fabric.link(run, key, to=to))
 
     def waits(self, **options: Any) -> list[WaitInfo]:
         """The open waits of suspended executions: options as in `Fabric.waits`."""

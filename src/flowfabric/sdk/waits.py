@@ -158,14 +158,17 @@ class WaitMethods:
         engine = await self.start()
         await engine.resume_execution(execution_id=execution_of(run), actor=by)
 
-    async def link(self, run: HasId | str, key: str) -> str:
+    async def link(self, run: HasId | str, key: str, *, to: str | None = None) -> str:
         """The link of a wait, for one more callback. It is a credential: do not log it.
+
+        `to`: a personal link, `ff.link(run, "review", to="ada")`: what is sent with it comes from
+        this person. Others count as one source, however often they are used.
 
         It is signed with the current key: after a rotation it is another one than before, and
         good for as long as that key verifies.
         """
         engine = await self.start()
-        return make_link(await _address_of(engine, execution_of(run), key))
+        return make_link(await _address_of(engine, execution_of(run), key, to))
 
     async def waits(
         self, *, lane: str | None = None, kind: str | None = None, limit: int | None = None
@@ -258,12 +261,16 @@ def _address(target: object) -> Address:
     return read_link(target)
 
 
-async def _address_of(engine: EngineBackend, execution_id: str, key: str) -> Address:
+async def _address_of(
+    engine: EngineBackend, execution_id: str, key: str, recipient: str | None
+) -> Address:
     """The address of a key; only an open waitpoint has one."""
     found = await waitpoint_of(engine, execution_id, key)
     _refuse_closed(found)
     waitpoint_id = found.waitpoint_id
-    token = await engine.read_waitpoint_token(execution_id=execution_id, waitpoint_id=waitpoint_id)
+    token = await engine.read_waitpoint_token(
+        execution_id=execution_id, waitpoint_id=waitpoint_id, recipient=recipient
+    )
     if token is None:
         raise _closed(found)
     return Address(execution_id, waitpoint_id, token)

@@ -22,7 +22,7 @@ from flowfabric.server.exchange import (
     Streamed,
 )
 from flowfabric.server.hosts import Hosts
-from flowfabric.server.lines import told
+from flowfabric.server.lines import REQUEST, told
 from flowfabric.server.problems import answer_of, answer_of_defect
 from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.table import RouteTable
@@ -52,6 +52,7 @@ class Application:
         call = Call(scope, receive, _request_id(dict(scope["headers"]).get(b"x-request-id")))
         began = monotonic()
         status = _GONE
+        before = REQUEST.set(call.request_id)
         with self.service.answering():
             try:
                 answer = await self._answer(call)
@@ -60,7 +61,12 @@ class Application:
             except Gone:
                 status = _GONE
             finally:
-                told(call, status, monotonic() - began)
+                seconds = monotonic() - began
+                told(call, status, seconds)
+                if self.service.metering is not None:
+                    path = None if call.route is None else call.route.path
+                    self.service.metering.answered(call.method, path, status, seconds)
+                REQUEST.reset(before)
 
     async def _answer(self, call: Call) -> Answer | Streamed:
         try:

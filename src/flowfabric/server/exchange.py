@@ -6,6 +6,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from functools import cached_property
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
 
@@ -104,6 +105,16 @@ class Call:
         """Where the connection comes from; empty for a socket without addresses."""
         client = self.scope.get("client")
         return client[0] if client else ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it comes from a program of this machine, and not through a proxy."""
+        if b"x-forwarded-for" in self.headers or b"forwarded" in self.headers:
+            return False
+        try:
+            return not self.address or ip_address(self.address).is_loopback
+        except ValueError:
+            return False
 
     async def body(self, most: int) -> bytes:
         """The body, inflated; more than so many bytes are refused before they are read."""

@@ -6,13 +6,21 @@ Never bodies, tokens, links or the text after the question mark: the route stand
 from __future__ import annotations
 
 import logging
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from flowfabric.server.exchange import Call
 
+REQUEST: Final[ContextVar[str | None]] = ContextVar("flowfabric_request", default=None)
 _LOGGER: Final = logging.getLogger("flowfabric.requests")
 _SUBJECTS: Final = ("execution_id", "flow_id")
+
+
+def about_request() -> dict[str, object]:
+    """What a line of any library belongs to that is logged while a request is answered."""
+    request_id = REQUEST.get()
+    return {} if request_id is None else {"request_id": request_id}
 
 
 def told(call: Call, status: int, seconds: float) -> None:

@@ -79,6 +79,8 @@ class Server:
             check_guarded(self._socket, self.settings, has_tokens=has_tokens)
             check_exposed(self._socket, self.settings)
         self.service.hints.start()
+        if self.service.metering is not None:
+            await self.service.metering.start()
         self._is_opened = self.service.is_open = True
 
     async def start(self) -> None:
@@ -143,6 +145,8 @@ class Server:
         """Close the sockets; what is still in flight is cut off."""
         self.service.stopping.set()
         self.service.hints.stop()
+        if self.service.metering is not None:
+            await self.service.metering.stop()
         self.service.guard.stop()
         self.service.pulse.stop()
         if self._uvicorn is not None and self._serving is not None:

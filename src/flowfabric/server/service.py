@@ -22,13 +22,15 @@ from flowfabric.errors import (
     TooManyWaits,
 )
 from flowfabric.ids import new_name
+from flowfabric.metrics.pulse import Pulse
 from flowfabric.server.access.border import Border
 from flowfabric.server.access.guard import Guard, TokenGuard
+from flowfabric.server.access.origin import refuse_other_sites
 from flowfabric.server.access.rates import Rates
 from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
+from flowfabric.server.metering import Metering
 from flowfabric.server.patience import Endings, Patience
-from flowfabric.server.pulse import Pulse
 from flowfabric.server.routes.route import Route, Size
 from flowfabric.server.settings import ServerSettings
 from flowfabric.server.streams.beats import Beats
@@ -68,6 +70,7 @@ class Service:
         self.patience = Patience(self.stopping)
         self.endings = Endings(engine)
         self.pulse = Pulse()
+        self.metering = Metering(engine) if settings.metrics else None
         self.beats = Beats(self.stopping)
         self.feeds = Feeds(engine)
         self.cut: Callable[[Call], None] = _leave  # end a connection that takes nothing
@@ -95,6 +98,17 @@ class Service:
                 return max(_SIGNAL_BODY, self.settings.body_max)
             case _:
                 return self.settings.body_max
+
+    def scrape(self) -> bytes | None:
+        """The metrics as text; None where none are served."""
+        if self.metering is None:
+            return None
+        return self.metering.text(
+            in_flight=self.in_flight,
+            waits=self.waits,
+            streams=self.streams,
+            lag_s=self.pulse.lag_s(),
+        )
 
     async def readiness(self) -> dict[str, bool]:
         """What it needs to answer for the store, and whether it has it."""
@@ -132,6 +146,7 @@ class Service:
     async def admit(self, call: Call, route: Route) -> None:
         """Tell who calls, and refuse whoever may not, or asks too often."""
         if not route.is_open:
+            refuse_other_sites(call.method, call.headers)
             call.caller = await self.guard.caller_of(call)
         if call.caller.is_known or await self.guard.has_tokens():
             self.rates.count(call.caller, call.address)

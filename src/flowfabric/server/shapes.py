@@ -268,7 +268,7 @@ def _record(
             changed.append((name, word, None))
             fields += [(word, _MAYBE_RAW, _UNSET), (word + BASE64, _MAYBE_TEXT, _UNSET)]
             continue
-        shaped, build = _instants(hint) if IS_INSTANT.search(name) else _shaped(hint)
+        shaped, build = _instants(hint, name) if IS_INSTANT.search(name) else _shaped(hint)
         changed.append((name, name, build))
         if name in required:
             fields.append((name, shaped))
@@ -292,11 +292,15 @@ def _record(
     return shaped_record, _builder(changed, kind, frozenset(required))
 
 
-def _instants(hint: Any) -> tuple[Any, Build]:
+def _instants(hint: Any, name: str) -> tuple[Any, Build]:
     """UTC milliseconds, or RFC 3339 text."""
     if int not in (hint, *get_args(hint)):
         return _shaped(hint)
-    return _UNION[hint, str], lambda value: instant(value) if isinstance(value, str) else value
+
+    def build(value: Any) -> Any:
+        return instant(value, field=name) if isinstance(value, str) else value
+
+    return _UNION[hint, str], build
 
 
 def _required(kind: type[Record]) -> set[str]:

@@ -17,6 +17,7 @@ from flowfabric.model.execution import Body, Execution, IdempotencyRecord
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
+from flowfabric.model.state import StateVector
 from flowfabric.stores.execution_columns import keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import Search
 from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogCount, LogQuery, LogTally, Position
@@ -45,6 +46,15 @@ class Corrupt(Record, frozen=True):
 
     execution_id: str
     detail: str
+
+
+class Standing(Record, frozen=True):
+    """Executions of one route in one state."""
+
+    route: Route
+    state: StateVector
+    count: int
+    since: int  # when the first of them came into it
 
 
 class RowChanges:
@@ -135,6 +145,7 @@ class ListFilter(Record, frozen=True, kw_only=True):
     created_before: int | None = None  # exclusive
     partition: int | None = None
     before: tuple[int, str] | None = None  # the cursor: (created_at, uuid) of the last one shown
+    counted_to: int | None = None  # a count need not know of more
 
 
 class Wanted:
@@ -270,6 +281,11 @@ class Reader(Protocol):
 
     async def count(self) -> list[tuple[Route, str, int]]:
         """How many executions per route and public state."""
+        ...
+
+    async def standing(self, most: int) -> list[Standing]:
+        """The executions that wait for a worker, run, are suspended, or have no worker that could
+        run them: by route and state, of each of the four at most so many."""
         ...
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
@@ -460,6 +476,11 @@ class Store(Protocol):
 
     async def schema_differences(self) -> list[tuple[str, str]]:
         """Differences between the real schema and the declared one, as (part, difference)."""
+        ...
+
+    def measure(self, waited: Callable[[float], None]) -> None:
+        """Tell how many seconds each use of a pooled connection waited for one. A store without a
+        pool has nothing to tell."""
         ...
 
     async def upkeep(self) -> list[tuple[str, str, str]]:

@@ -6,6 +6,17 @@ UPDATE ff_partition_config SET catalog_version = catalog_version + 1
 SELECT route_id, namespace, lane_id, execution_kind, required_capabilities FROM ff_route ORDER BY route_id
 -- name: count
 SELECT route_id, state_id, count(*) FROM ff_exec_core GROUP BY route_id, state_id
+-- name: standing
+SELECT route_id, state_id, count(*), min(last_transition_at) FROM (
+SELECT * FROM (SELECT route_id, state_id, last_transition_at FROM ff_exec_core
+WHERE [[waits]] LIMIT ?1) AS waits
+UNION ALL SELECT * FROM (SELECT route_id, state_id, last_transition_at FROM ff_exec_core
+WHERE [[runs]] LIMIT ?1) AS runs
+UNION ALL SELECT * FROM (SELECT route_id, state_id, last_transition_at FROM ff_exec_core
+WHERE [[suspended]] LIMIT ?1) AS suspended
+UNION ALL SELECT * FROM (SELECT route_id, state_id, last_transition_at FROM ff_exec_core
+WHERE [[unroutable]] LIMIT ?1) AS unroutable
+) AS c GROUP BY route_id, state_id
 -- name: get
 SELECT [[record]] FROM [[named]]
 -- name: bodies

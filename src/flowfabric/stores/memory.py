@@ -20,12 +20,14 @@ from flowfabric.model.execution import Body, Execution
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
+from flowfabric.model.state import StateVector
 from flowfabric.stores.base import (
     Changes,
     Corrupt,
     Found,
     ListFilter,
     RowChanges,
+    Standing,
     StoreConflict,
     Wanted,
     look_in_order,
@@ -44,6 +46,7 @@ from flowfabric.stores.indexes import (
     uuid_of,
 )
 from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogCount, LogQuery, LogTally, Position
+from flowfabric.stores.standing import part_of
 from flowfabric.stores.tables import (
     LANES,
     MEMBERS,
@@ -312,7 +315,8 @@ class MemoryView:
         return found
 
     async def count_listed(self, wanted: ListFilter) -> int:
-        return sum(1 for each in self._tables.executions.values() if _shows(wanted, each))
+        shown = (1 for each in self._tables.executions.values() if _shows(wanted, each))
+        return sum(islice(shown, wanted.counted_to))
 
     async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
         found = (key for key in self._tables.executions if first <= uuid_of(key) <= last)
@@ -328,6 +332,17 @@ class MemoryView:
             key = (execution.route, execution.public_state.value)
             counted[key] = counted.get(key, 0) + 1
         return [(route, state, number) for (route, state), number in counted.items()]
+
+    async def standing(self, most: int) -> list[Standing]:
+        parts, found = Counter[str](), dict[tuple[Route, StateVector], tuple[int, int]]()
+        for each in self._tables.executions.values():
+            part, key = part_of(each.state), (each.route, each.state)
+            if part is None or parts[part] >= most:
+                continue
+            parts[part] += 1
+            number, since = found.get(key, (0, each.last_transition_at))
+            found[key] = (number + 1, min(since, each.last_transition_at))
+        return [Standing(*key, *told) for key, told in found.items()]
 
     async def next_due(self) -> int | None:
         executions = self._tables.executions.values()
@@ -505,6 +520,9 @@ class MemoryStore:
     async def schema_differences(self) -> list[tuple[str, str]]:
         """There is no schema."""
         return []
+
+    def measure(self, waited: Callable[[float], None]) -> None:
+        """There is no pool."""
 
     async def upkeep(self) -> list[tuple[str, str, str]]:
         """There is nothing to warn about."""

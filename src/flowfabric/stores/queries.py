@@ -13,6 +13,7 @@ from typing import Final
 from flowfabric.model.columns import Written
 from flowfabric.stores.execution_columns import ATTEMPT, BODY_PARTS, FREED, RECORD, STEP
 from flowfabric.stores.indexes import READY
+from flowfabric.stores.standing import CONDITIONS
 from flowfabric.stores.tables import Part
 
 _BLOCK: Final = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
@@ -46,6 +47,7 @@ _LISTS: Final = {
         "NULL" if name in ("result", "result_encoding") else name for name in ATTEMPT.names
     ),
     "attempt_of_a": ", ".join(f"a.{name}" for name in ATTEMPT.names),
+    **CONDITIONS,
     "step_marks": _marks(STEP),
     "freed_marks": _marks(FREED),
 }

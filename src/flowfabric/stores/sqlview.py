@@ -12,8 +12,8 @@ from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
-from flowfabric.model.state import PUBLIC_STATE_OF_ID
-from flowfabric.stores.base import Changes, Corrupt, ListFilter, RowChanges
+from flowfabric.model.state import PUBLIC_STATE_OF_ID, VECTOR_OF_ID
+from flowfabric.stores.base import Changes, Corrupt, ListFilter, RowChanges, Standing
 from flowfabric.stores.codec import (
     attempt_from_row,
     body_from_row,
@@ -223,6 +223,14 @@ class SqlView(ABC):
             if route_id in routes and state_id in PUBLIC_STATE_OF_ID:
                 counted[routes[route_id], PUBLIC_STATE_OF_ID[state_id]] += number
         return [(route, state, number) for (route, state), number in counted.items()]
+
+    async def standing(self, most: int) -> list[Standing]:
+        routes = (await self.routes_now()).by_id
+        return [
+            Standing(routes[route_id], VECTOR_OF_ID[state_id], count, since)
+            for route_id, state_id, count, since in await self.run("standing", most)
+            if route_id in routes and state_id in VECTOR_OF_ID
+        ]
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
         counted: Counter[str] = Counter()

@@ -15,6 +15,7 @@ from flowfabric.cli.serving import Serving, logs_as_json, server_for
 from flowfabric.cli.show.terminal import Column, mask
 from flowfabric.cli.stopping import stopping_on_signals
 from flowfabric.config import own_variables
+from flowfabric.server.lines import about_request
 from flowfabric.server.settings import SETTINGS, Form
 from flowfabric.server.sources import DEFAULT_FILE, Chosen, choose, unknown_variables, written
 
@@ -61,7 +62,7 @@ async def serve(call: Call) -> Exit:
     settings = chosen.settings
     form = "json" if logs_as_json(settings, call.terminal) else "text"
     level = logging.DEBUG if arguments.debug else getattr(logging, settings.log_level.upper())
-    write_logs(call.terminal.err, level=level, form=form)
+    write_logs(call.terminal.err, level=level, form=form, about=about_request)
     serving = Serving(call, server_for(call, settings), migrate=arguments.migrate)
     with stopping_on_signals(serving.hung_up) as stops:
         await serving.run(stops)

@@ -91,6 +91,9 @@ def add_arguments(parser: FfParser) -> None:
     linking = add_action(actions, "link", link, "print the link of a wait; it is a credential")
     add_id(linking)
     _add_key(linking)
+    linking.add_argument(
+        "--to", metavar="NAME", help="a personal link: what is sent with it comes from NAME"
+    )
     resuming = add_action(actions, "resume", resume, "end a wait whatever it waits for")
     add_id(resuming)
     resuming.add_argument("--by", metavar="NAME", help="for the record (default: --actor)")
@@ -394,7 +397,7 @@ async def link(call: Call) -> Exit:
     """The one command that prints a credential."""
     async with call.engine() as engine:
         execution_id = await execution_of(call, engine, call.arguments.id, waiting=True)
-        text = await _Desk(engine).link(execution_id, call.arguments.key)
+        text = await _Desk(engine).link(execution_id, call.arguments.key, to=call.arguments.to)
     if call.terminal.as_json:
         call.terminal.document(
             {"execution_id": execution_id, "key": call.arguments.key, "link": text}

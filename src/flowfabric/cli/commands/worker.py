@@ -18,6 +18,7 @@ from flowfabric.cli.show.terminal import mask
 from flowfabric.model.record import replace
 from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.worker import Worker
+from flowfabric.sdk.worker.telling import about_attempt
 
 
 def add_arguments(parser: FfParser) -> None:
@@ -40,6 +41,9 @@ def add_arguments(parser: FfParser) -> None:
     )
     parser.add_argument(
         "--warm", type=values.number, metavar="N", help="waiting handlers kept in memory"
+    )
+    parser.add_argument(
+        "--metrics", metavar="ADDR", help="answer scrapes of Prometheus here, e.g. :9464"
     )
     parser.add_argument("--quiet", action="store_true", help="log warnings only")
     parser.add_argument(
@@ -66,9 +70,12 @@ async def worker(call: Call) -> Exit:
         "lease_ttl": _seconds(arguments.lease_ttl),
         "drain_timeout": _seconds(arguments.drain_timeout),
         "warm": arguments.warm,
+        "metrics": arguments.metrics,
     }
     chosen = Worker(app, **{name: value for name, value in options.items() if value is not None})
-    write_logs(call.terminal.err, level=_level(call), form=arguments.log_format)
+    write_logs(
+        call.terminal.err, level=_level(call), form=arguments.log_format, about=about_attempt
+    )
     if call.terminal.as_json:
         _announce(call, chosen, app)
     await chosen.run()
@@ -104,9 +111,7 @@ def _announce(call: Call, chosen: Worker, app: Fabric) -> None:
 
 def load(target: str) -> Fabric:
     """The Fabric that MODULE:APP names."""
-    module_name, colon, path = target.partition(":")
-    if not colon or not module_name or not path:
-        raise usage(f"{target!r} is not MODULE:APP", advice="write for example app:ff")
+    module_name, path = names_of(target)
     module = _import(module_name)
     found: Any = module
     for name in path.split("."):
@@ -118,6 +123,14 @@ def load(target: str) -> Fabric:
             f"{target} is a {type(found).__name__}, not a Fabric", advice=_fabrics_in(module)
         )
     return found
+
+
+def names_of(target: str) -> tuple[str, str]:
+    """The module, and the Fabric's name in it."""
+    module_name, colon, path = target.partition(":")
+    if not colon or not module_name or not path:
+        raise usage(f"{target!r} is not MODULE:APP", advice="write for example app:ff")
+    return module_name, path
 
 
 def _import(name: str) -> ModuleType:

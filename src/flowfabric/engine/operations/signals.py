@@ -23,6 +23,7 @@ from flowfabric.model.checks import (
     check_text,
 )
 from flowfabric.model.condition_checks import RESERVED_PREFIX
+from flowfabric.model.links import PERSON_SOURCE, recipient_of
 from flowfabric.model.nesting import JSON, check_nesting
 from flowfabric.model.record import replace
 from flowfabric.model.suspension import SignalAccepted, SignalDuplicate, Token
@@ -145,7 +146,7 @@ def delivery(machine: Machine, signal: object, *, is_trusted: bool = False) -> D
     """A checked command; every problem names its field."""
     if not isinstance(signal, api.Signal):
         raise InvalidInput("signal: expected a Signal", field="signal")
-    token = None if is_trusted and signal.token is None else _token(signal.token)
+    token = None if is_trusted and signal.token is None else check_token(signal.token)
     key = None if signal.idempotency_key == "" else signal.idempotency_key
     if key is not None:
         key = check_text(key, field="idempotency_key", max_bytes=limits.IDEMPOTENCY_KEY_BYTES)
@@ -153,6 +154,7 @@ def delivery(machine: Machine, signal: object, *, is_trusted: bool = False) -> D
     created_at = signal.created_at
     if created_at is not None:
         created_at = check_instant(created_at, field="created_at")
+    source_type, source_identity = _source(signal, token)
     return DeliverSignal(
         execution_id=machine.check_id(signal.execution_id),
         waitpoint_id=check_name(signal.waitpoint_id, field="waitpoint_id"),
@@ -162,8 +164,8 @@ def delivery(machine: Machine, signal: object, *, is_trusted: bool = False) -> D
         else check_name(signal.signal_id, field="signal_id"),
         signal_name=_name(signal.signal_name),
         signal_category=_label(signal.signal_category, "signal_category"),
-        source_type=_source_type(signal.source_type),
-        source_identity=_label(signal.source_identity, "source_identity"),
+        source_type=source_type,
+        source_identity=source_identity,
         correlation_id=_label(signal.correlation_id, "correlation_id"),
         payload=None if signal.payload is None else _payload(signal.payload, encoding),
         payload_encoding=encoding,
@@ -179,7 +181,8 @@ def delivery(machine: Machine, signal: object, *, is_trusted: bool = False) -> D
     )
 
 
-def _token(value: object) -> str:
+def check_token(value: object) -> str:
+    """The text of a token."""
     token = value.reveal() if isinstance(value, Token) else value
     if not isinstance(token, str) or not 0 < len(token) <= limits.NAME_BYTES:
         raise InvalidInput("token: expected the waitpoint's token", field="token")
@@ -198,6 +201,19 @@ def _name(value: object) -> str:
 
 def _label(value: object, field: str) -> str:
     return check_text(value, field=field, max_bytes=limits.NAME_BYTES, empty=True)
+
+
+def _source(signal: api.Signal, token: str | None) -> tuple[str, str]:
+    """In whose name: a personal token speaks for its recipient and for no other."""
+    kind = _source_type(signal.source_type)
+    identity = _label(signal.source_identity, "source_identity")
+    recipient = None if token is None else recipient_of(token)
+    if recipient is None:
+        return kind, identity
+    if identity not in ("", recipient):
+        detail = "source_identity: this link is personal; leave out the source"
+        raise InvalidInput(detail, field="source_identity")
+    return PERSON_SOURCE, recipient
 
 
 def _source_type(value: object) -> str:

@@ -14,30 +14,34 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.execution_lists import find_page
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.operations.signals import check_token
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.waits import EVERY_SECRET
-from flowfabric.errors import InvalidInput, KeyringEmpty, NotFound
+from flowfabric.errors import InvalidInput, InvalidToken, KeyringEmpty, NotFound
 from flowfabric.kernel.execution.transition import operator_event
 from flowfabric.kernel.explain.waits import WaitLook, in_words, lines_of, progress_of
 from flowfabric.kernel.wait.condition import names_for
 from flowfabric.kernel.wait.episode import resume_signal, signals_of
-from flowfabric.kernel.wait.token import current, fingerprint, mint
+from flowfabric.kernel.wait.token import current, fingerprint, mint, verifies
 from flowfabric.model.checks import check_list, check_name
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
+from flowfabric.model.links import source_of
 from flowfabric.model.record import fields_of, replace
 from flowfabric.model.state import PublicState
 from flowfabric.model.suspension import (
     ResumeCause,
     ResumeInfo,
     ResumeSignal,
+    SignalRow,
     SuspendedInfo,
     SuspensionInfo,
     SuspensionRow,
     Token,
     WaitpointInfo,
     WaitpointRow,
+    WaitpointShown,
     WaitpointState,
 )
 from flowfabric.stores.base import Changes, Corrupt, Reader, Transaction
@@ -268,7 +272,10 @@ async def read_waitpoint_token(machine: Machine, request: api.ReadWaitpointToken
     row = (await machine.read(lambda reader: reader.peek_rows(WAITPOINTS, [key]))).get(key)
     if row is None or row.execution_id != checked or row.state is WaitpointState.CLOSED:
         return None
-    token = await token_of(machine, row)
+    recipient = request.recipient
+    if recipient is not None:
+        recipient = check_name(recipient, field="recipient")
+    token = await token_of(machine, row, recipient)
     await _note_read(machine, row, machine.actor(request.actor))
     return token
 
@@ -290,12 +297,64 @@ async def _note_read(machine: Machine, waitpoint: WaitpointRow, actor: str) -> N
     await machine.transact(work)
 
 
-async def token_of(machine: Machine, waitpoint: WaitpointRow) -> Token:
+async def token_of(
+    machine: Machine, waitpoint: WaitpointRow, recipient: str | None = None
+) -> Token:
     """A waitpoint's token under the current key."""
     secrets = await machine.read(lambda reader: reader.search(EVERY_SECRET))
     if (key := current(secrets)) is None:
         raise KeyringEmpty
-    return mint(waitpoint, key)
+    return mint(waitpoint, key, recipient)
+
+
+@answers(api.ShowWaitpoint)
+async def show_waitpoint(machine: Machine, request: api.ShowWaitpoint) -> WaitpointShown:
+    """To the holder of its token; to no other anything at all."""
+    checked = machine.check_id(request.execution_id)
+    key = (check_name(request.waitpoint_id, field="waitpoint_id"),)
+    presented = check_token(request.token)
+
+    async def work(reader: Reader) -> WaitpointShown:
+        secrets = await reader.search(EVERY_SECRET)
+        waitpoint = (await reader.peek_rows(WAITPOINTS, [key])).get(key)
+        if waitpoint is not None and waitpoint.execution_id != checked:
+            waitpoint = None
+        execution = (await reader.get((checked,))).get(checked)
+        is_known = verifies(presented, waitpoint, secrets, reader.now)
+        if not is_known or waitpoint is None or not isinstance(execution, Execution):
+            raise InvalidToken
+        episode: SuspensionRow | None = None
+        if waitpoint.suspension_id is not None:
+            place: Key = (checked, waitpoint.suspension_id)
+            episode = (await reader.peek_rows(SUSPENSIONS, [place])).get(place)
+        signals = (await reader.peek_rows(SIGNALS, [key])).values()
+        return _to_holder(execution, waitpoint, episode, list(signals), presented)
+
+    return await machine.read(work)
+
+
+def _to_holder(
+    execution: Execution,
+    waitpoint: WaitpointRow,
+    episode: SuspensionRow | None,
+    signals: Sequence[SignalRow],
+    presented: str,
+) -> WaitpointShown:
+    source = source_of(presented)
+    own = [each for each in signals if (each.source_type, each.source_identity) == source]
+    own.sort(key=lambda each: each.sequence)
+    names = () if episode is None else names_for(episode.condition, waitpoint.waitpoint_key)
+    return WaitpointShown(
+        waitpoint_key=waitpoint.waitpoint_key,
+        state=waitpoint.state,
+        execution_kind=execution.execution_kind,
+        waits_for="" if episode is None else in_words(episode.condition, episode.progress),
+        signal_names=tuple(sorted(names)),
+        payload_type=waitpoint.payload_type,
+        timeout_at=None if episode is None else episode.timeout_at,
+        source=source[1],
+        decided=own[0].signal_name if own else None,
+    )
 
 
 # --- waits of many -------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Limits:
                 left[line] -= 1
                 admitted.append(candidate)
             else:
-                self._view.apply(execution, block(execution, denial, self._view.at))
+                self._block(execution, denial)
         return admitted
 
     async def admit_named(
@@ -111,8 +111,13 @@ class Limits:
         if denial is None:
             denial = self.gates.admit(execution, state, due_at)
         if denial is not None and execution.is_waiting:
-            self._view.apply(execution, block(execution, denial, self._view.at))
+            self._block(execution, denial)
         return denial
+
+    def _block(self, execution: Execution, denial: Denial) -> None:
+        """What a denial does."""
+        self._view.effects.denied.append(denial.blocked_on)
+        self._view.apply(execution, block(execution, denial, self._view.at))
 
     async def _payable(self, executions: Sequence[Execution]) -> list[Denial | None]:
         """What the budgets say; the gates of those they let pass are locked afterwards."""

@@ -56,7 +56,7 @@ class InvariantViolated(RuntimeError):
 class Effects:
     """Wake-ups to publish after the commit."""
 
-    __slots__ = ("due_at", "ended", "flows_ended", "grown", "told", "woken")
+    __slots__ = ("denied", "due_at", "ended", "flows_ended", "grown", "told", "woken")
 
     def __init__(self) -> None:
         self.woken: dict[str, int] = {}  # lane: how many executions began to wait there
@@ -65,6 +65,7 @@ class Effects:
         self.grown: set[str] = set()  # executions with a stream that grew or was closed
         self.told: set[str] = set()  # workers that lost a lease, or are asked to end
         self.due_at: int | None = None  # the earliest time something new is due
+        self.denied: list[str] = []  # the budgets and quotas that did not admit a start
 
     def wake_lane(self, lane_id: str) -> None:
         """Every claim that waits for a lane may find something there."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from flowfabric.errors import InvalidInput
+from flowfabric.model.links import named_for
 from flowfabric.model.suspension import SecretRow, Token, WaitpointRow, WaitpointState
 
 _KID = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -47,9 +48,10 @@ def current(secrets: Iterable[SecretRow]) -> SecretRow | None:
     return next((each for each in secrets if each.is_current), None)
 
 
-def mint(waitpoint: WaitpointRow, secret: SecretRow) -> Token:
-    """The token of a waitpoint."""
-    return Token(f"{secret.kid}:{_mac(waitpoint, secret)}")
+def mint(waitpoint: WaitpointRow, secret: SecretRow, recipient: str | None = None) -> Token:
+    """The token of a waitpoint; a personal one names its recipient and is good for no other."""
+    named = "" if recipient is None else named_for(recipient)
+    return Token(f"{secret.kid}{named}:{_mac(waitpoint, secret, named)}")
 
 
 def verifies(
@@ -59,11 +61,12 @@ def verifies(
 
     The same work is done whatever is wrong, so that no caller learns which part was.
     """
-    kid, _, digest = presented.partition(":")
+    head, _, digest = presented.partition(":")
+    kid, dot, word = head.partition(".")
     found = next((each for each in secrets if each.kid == kid), None)
     usable = found is not None and (found.due_at is None or found.due_at > now)
     subject = waitpoint if waitpoint is not None else _NOBODY
-    expected = _mac(subject, found if found is not None and usable else _DUMMY)
+    expected = _mac(subject, found if found is not None and usable else _DUMMY, dot + word)
     same = hmac.compare_digest(expected.encode(), digest.encode(errors="replace"))
     return same and usable and waitpoint is not None and may_sign(found, waitpoint)
 
@@ -84,14 +87,16 @@ def fingerprint(waitpoint: WaitpointRow, secret: SecretRow | None) -> str:
     return hashlib.sha256(_mac(waitpoint, secret).encode()).hexdigest()[:16]
 
 
-def _mac(waitpoint: WaitpointRow, secret: SecretRow) -> str:
-    parts = (
+def _mac(waitpoint: WaitpointRow, secret: SecretRow, named: str = "") -> str:
+    parts: tuple[str, ...] = (
         secret.kid,
         waitpoint.execution_id,
         waitpoint.waitpoint_id,
         waitpoint.waitpoint_key,
         str(waitpoint.created_at),
     )
+    if named:
+        parts = (*parts, named)
     message = _VERSION
     for part in parts:
         data = part.encode()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_name
+from flowfabric.metrics.listener import host_and_port
 from flowfabric.model.checks import (
     check_capabilities,
     check_integer,
@@ -17,6 +18,7 @@ from flowfabric.model.checks import (
     check_lease_ttl,
     check_list,
     check_name,
+    check_text,
 )
 from flowfabric.model.shown import shown
 from flowfabric.sdk.durations import Duration, to_ms
@@ -45,6 +47,7 @@ class Settings:
     poll_interval_ms: int
     drain_timeout_s: float
     warm: int
+    metrics: str | None = None  # where it answers scrapes
 
 
 def read_settings(
@@ -60,6 +63,7 @@ def read_settings(
     poll_interval: Duration,
     drain_timeout: Duration,
     warm: int,
+    metrics: str | None = None,
 ) -> Settings:
     """Checked settings; without lanes or a concurrency, those that suit the tasks. `listens`: there
     are handlers of events, which are enough to do."""
@@ -91,7 +95,14 @@ def read_settings(
         poll_interval_ms=max(1, to_ms(poll_interval, field="poll_interval")),
         drain_timeout_s=to_ms(drain_timeout, field="drain_timeout") / 1000,
         warm=check_integer(warm, field="warm", least=0, most=100_000),
+        metrics=_address(metrics),
     )
+
+
+def _address(metrics: str | None) -> str | None:
+    if metrics is not None:
+        host_and_port(check_text(metrics, field="metrics", max_bytes=256))
+    return metrics
 
 
 def _offered(tasks: Mapping[str, Task[..., Any]], capabilities: Iterable[str]) -> tuple[str, ...]:

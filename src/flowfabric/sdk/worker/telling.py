@@ -27,6 +27,7 @@ EVENTS: Final = {
         *("worker_id", "worker_instance_id", "store", "namespaces", "lanes", "kinds"),
         *("capabilities", "concurrency", "lease_ttl_ms"),
     ),
+    "worker_measured": ("address",),
     "worker_draining": ("worker_instance_id", "running"),
     "worker_asked_to_end": ("worker_instance_id",),
     "worker_stopped": ("worker_instance_id",),
@@ -73,6 +74,12 @@ def started(settings: Settings, url: str, namespace: str) -> None:
     _LOGGER.info("%s", text, extra={"event": "worker_started", **facts})
 
 
+def measured(address: str) -> None:
+    """Where it answers scrapes."""
+    extra = {"event": "worker_measured", "address": address}
+    _LOGGER.info("metrics at http://%s/metrics", address, extra=extra)
+
+
 def draining(settings: Settings, running: int) -> None:
     """It claims no more; running handlers may finish."""
     extra = {"event": "worker_draining", "worker_instance_id": settings.instance_id}
@@ -91,6 +98,19 @@ def stopped(settings: Settings) -> None:
     """The last line."""
     extra = {"event": "worker_stopped", "worker_instance_id": settings.instance_id}
     _LOGGER.info("worker %s stopped", settings.instance_id, extra=extra)
+
+
+def about_attempt() -> dict[str, object]:
+    """What a line of a handler, or of a library that it calls, belongs to."""
+    held = Held.current.get()
+    if held is None:
+        return {}
+    claimed = held.claimed
+    return {
+        "execution_id": claimed.execution_id,
+        "kind": claimed.execution_kind,
+        "attempt": claimed.attempt_index + 1,
+    }
 
 
 # --- its executions ----------------------------------------------------------------------------

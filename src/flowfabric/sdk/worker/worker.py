@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,7 @@ class Worker:
     `capabilities`: what this worker offers to tasks that need something. `lease_ttl`: how soon
     another worker takes over when this one dies; renewed at a third of it. `warm`: how many
     handlers that wait are kept in memory, to go on where they are instead of from the top.
+    `metrics`: an address such as ":9464" on which it answers scrapes of Prometheus.
 
     On SIGTERM or Ctrl-C it claims no more, lets the handlers finish for `drain_timeout`, then
     interrupts the rest and gives their executions back; a second signal skips the wait.
@@ -73,6 +75,7 @@ class Worker:
         poll_interval: Duration = "5s",
         drain_timeout: Duration = "30s",
         warm: int = WARM,
+        metrics: str | None = None,
     ) -> None:
         self._fabric = fabric
         self._settings = read_settings(
@@ -87,6 +90,7 @@ class Worker:
             poll_interval=poll_interval,
             drain_timeout=drain_timeout,
             warm=warm,
+            metrics=metrics,
         )
         self._shift: Shift | None = None
         self._is_stopped_early = False
@@ -106,14 +110,31 @@ class Worker:
         try:
             if self._is_stopped_early:
                 return
-            with _stopping_on_signals(self) if handle_signals else nullcontext():
-                await self._shift.work()
+            async with self._metering(engine, self._shift):
+                with _stopping_on_signals(self) if handle_signals else nullcontext():
+                    await self._shift.work()
         finally:
             self._shift = None
             self._is_stopped_early = False
             if started_here:
                 await self._fabric.close()
             telling.stopped(self._settings)
+
+    @asynccontextmanager
+    async def _metering(self, engine: EngineBackend, shift: Shift) -> AsyncIterator[None]:
+        """Metrics are told while the block runs, where they are asked for."""
+        if self._settings.metrics is None:
+            yield
+            return
+        from flowfabric.sdk.worker.metering import WorkerMetering
+
+        metering = WorkerMetering(engine, self._settings, shift.busy)
+        await metering.start()
+        telling.measured(metering.address)
+        try:
+            yield
+        finally:
+            await metering.stop()
 
     def stop(self, *, immediately: bool = False) -> None:
         """Drain and return from `run`; `immediately` skips the wait. Any thread may call it."""
@@ -164,6 +185,10 @@ class Shift:
     def instance_id(self) -> str:
         """The name its leases carry."""
         return self._settings.instance_id
+
+    def busy(self) -> Counter[str]:
+        """How many handlers run, by lane."""
+        return Counter(held.claimed.lane_id for held in self._running)
 
     async def catch_up(self) -> None:
         """After a standstill of the process: renewals and reports before anything is reclaimed."""

@@ -9,6 +9,7 @@ from flowfabric.server.routes.executions import EXECUTION_ROUTES
 from flowfabric.server.routes.flows import FLOW_ROUTES
 from flowfabric.server.routes.happenings import HAPPENING_ROUTES
 from flowfabric.server.routes.limits import LIMIT_ROUTES
+from flowfabric.server.routes.links import LINK_ROUTES
 from flowfabric.server.routes.operating import OPERATING_ROUTES
 from flowfabric.server.routes.outcomes import OUTCOME_ROUTES
 from flowfabric.server.routes.own import OWN_ROUTES
@@ -25,6 +26,7 @@ DESCRIPTION: Final = Description(
         *OPERATING_ROUTES,
         *FLOW_ROUTES,
         *WAIT_ROUTES,
+        *LINK_ROUTES,
         *HAPPENING_ROUTES,
         *LIMIT_ROUTES,
         *SCHEDULE_ROUTES,

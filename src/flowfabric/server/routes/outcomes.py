@@ -7,6 +7,7 @@ from typing import Final
 
 from flowfabric import limits
 from flowfabric.api.executions import DescribeExecution, ReadOutcomes
+from flowfabric.api.flows import DescribeFlow
 from flowfabric.api.hints import end_topic, wait_event
 from flowfabric.api.operation import Scope
 from flowfabric.clock import stopwatch
@@ -66,8 +67,18 @@ async def snapshot_of(service: Service, call: Call) -> ExecutionSnapshot:
     execution_id = full_id(call.params["execution_id"])
     found = await ask(service, call, DescribeExecution(execution_id=execution_id))
     if found is None:
-        raise NotFound(f"execution {execution_id!s:.100}", entity="execution")
+        raise await _absent(service, call, execution_id)
     return found
+
+
+async def _absent(service: Service, call: Call, execution_id: str) -> NotFound:
+    """With a hint where the id is that of a flow."""
+    given = call.params["execution_id"]
+    is_bare = execution_id.endswith(given.lower()) and given != execution_id
+    if is_bare and await ask(service, call, DescribeFlow(flow_id=given.lower())) is not None:
+        hint = f"execution: this is the id of a flow; GET /v1/flows/{given.lower()} reads it"
+        return NotFound(hint, entity="execution")
+    return NotFound(f"execution {execution_id!s:.100}", entity="execution")
 
 
 class Outcomes(Record, frozen=True, kw_only=True):

@@ -8,7 +8,15 @@ from typing import Final
 from flowfabric.api import wire
 from flowfabric.api.hints import HintsAsked, HintsHeard
 from flowfabric.api.operation import Scope
-from flowfabric.errors import StoreUnavailable, TooManyWaits
+from flowfabric.errors import (
+    MissingNamespace,
+    MissingScope,
+    NotFound,
+    StoreUnavailable,
+    TooManyWaits,
+    Unauthorized,
+)
+from flowfabric.metrics.registry import CONTENT_TYPE as _METRICS
 from flowfabric.model.record import Record, from_msgpack, replace, to_msgpack
 from flowfabric.server.access.caller import Caller
 from flowfabric.server.commands import commands
@@ -130,6 +138,20 @@ async def ready(service: Service, call: Call) -> Answer:
     return Answer(to_body(Ready(ready=is_ready, checks=checks)), status=status)
 
 
+async def metrics(service: Service, call: Call) -> Answer:
+    """A scrape. It needs no store, so that an outage is seen; from this machine no token either,
+    unless that is asked for."""
+    if service.metering is None:
+        raise NotFound("this server serves no metrics: its setting `metrics` is off")
+    settings = service.settings
+    if settings.metrics_auth or settings.behind_proxy or not call.is_local:
+        service.require_open()
+        await service.admit(call, call.row)
+        if call.caller.namespaces is not None:
+            raise MissingNamespace("metrics are of all namespaces", namespace="*")
+    return Answer(service.scrape() or b"", media=_METRICS.encode())
+
+
 OWN_ROUTES: Final = (
     Route(
         method="POST",
@@ -192,6 +214,18 @@ OWN_ROUTES: Final = (
         handler=ready,
         reply=Ready,
         other_statuses=(503,),
+        tag="server",
+        is_health=True,
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        title="Metrics for Prometheus",
+        handler=metrics,
+        media=_METRICS,
+        scope=Scope.METRICS,
+        reach=Reach.SHARED,
+        errors=(NotFound, Unauthorized, MissingScope, MissingNamespace),
         tag="server",
         is_health=True,
     ),

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from flowfabric.errors import InvalidInput
+from flowfabric.ids import partition_of
 from flowfabric.model.record import Record, defaults_of
 from flowfabric.server.instants import duration_ms, instant
 from flowfabric.server.shapes import IS_INSTANT
@@ -20,6 +21,7 @@ QUERY_WORDS: Final = {"states": "state", "wait_ms": "wait", "count_limit": "limi
 _INTEGER: Final = re.compile(r"-?\d{1,19}")
 _LONG: Final = 1 << 63
 _PATH_ID: Final = re.compile(r"(\d{1,9})\.([0-9a-fA-F-]{36})")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _FLAGS: Final = {"true": True, "false": False}
 _LISTS: Final = (list, tuple, Sequence)
 
@@ -134,12 +136,15 @@ def _word_of(kind: type[Enum], text: str, word: str) -> Enum:
 
 
 def full_id(text: str) -> str:
-    """The id of an execution from its path form; any other text is left to the operation.
+    """The id of an execution from its path form, or from the bare UUID of one that was submitted by
+    itself; any other text is left to the operation.
 
     >>> full_id("17.0193a1f0-0000-7000-8000-000000000000")
     '{fp:17}:0193a1f0-0000-7000-8000-000000000000'
     """
     found = _PATH_ID.fullmatch(text)
+    if found is None and _UUID.fullmatch(text):
+        return f"{{fp:{partition_of(text.lower())}}}:{text.lower()}"
     return text if found is None else f"{{fp:{int(found[1])}}}:{found[2].lower()}"
 
 

@@ -33,6 +33,7 @@ class Connections:
         self._idle: list[tuple[Any, float]] = []  # with the time of the last use, oldest first
         self._used: set[Any] = set()
         self._is_over = False
+        self.waited: Callable[[float], None] | None = None  # told of each use
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
@@ -59,7 +60,10 @@ class Connections:
     async def _acquire(self) -> None:
         if not self._free.locked():  # the common case needs no timer
             await self._free.acquire()
+            if self.waited is not None:
+                self.waited(0.0)
             return
+        began = stopwatch()
         try:
             async with asyncio.timeout(self._acquire_timeout_s):
                 await self._free.acquire()
@@ -68,6 +72,9 @@ class Connections:
                 f"all {self._size} connections (pool_size) were in use for "
                 f"{self._acquire_timeout_s:g} s (acquire_timeout_ms)"
             ) from None
+        finally:
+            if self.waited is not None:
+                self.waited(stopwatch() - began)
 
     async def _new(self) -> Any:
         try:
@@ -119,6 +126,7 @@ class Borrowed:
             raise InvalidInput(detail, field="pool")
         self._pool = pool
         self._acquire_timeout_s = acquire_timeout_s
+        self.waited: Callable[[float], None] | None = None
 
     def check_loop(self) -> None:
         """Refuse a pool of another event loop: its calls would hang here."""
@@ -144,6 +152,7 @@ class Borrowed:
                 await self._pool.release(connection)
 
     async def _acquire(self) -> Any:
+        began = stopwatch()
         try:
             return await self._pool.acquire(timeout=self._acquire_timeout_s)
         except TimeoutError:
@@ -153,6 +162,9 @@ class Borrowed:
             ) from None
         except DRIVER_ERRORS as error:
             raise fault(error) from error
+        finally:
+            if self.waited is not None:
+                self.waited(stopwatch() - began)
 
     async def close(self) -> None:
         """Nothing to close: the pool is the program's."""

@@ -67,6 +67,7 @@ class PostgresStore:
         self.hints = ListenHints(self._connect)
         self._pool: Connections | Borrowed | None = None
         self._borrowed: Borrowed | None = None
+        self._waited: Callable[[float], None] | None = None
         if pool is not None:
             self._borrowed = Borrowed(pool, acquire_timeout_s=_patience(config))
         self._book = EMPTY_BOOK
@@ -111,6 +112,7 @@ class PostgresStore:
             self._pool = self._borrowed or Connections(
                 self._connect, self._config.pool_size, acquire_timeout_s=_patience(self._config)
             )
+            self._pool.waited = self._waited
             forks.inherit(self, PostgresStore._after_fork)
         return self._pool
 
@@ -258,6 +260,12 @@ class PostgresStore:
         """Differences between the database's schema and the one the migrations make."""
         async with self._looking() as connection:
             return differences(declared_schema(), await schema_of(connection))
+
+    def measure(self, waited: Callable[[float], None]) -> None:
+        """For the pool there is, and one that is made later."""
+        self._waited = waited
+        if self._pool is not None:
+            self._pool.waited = waited
 
     async def upkeep(self) -> list[tuple[str, str, str]]:
         """Dead rows, long transactions, bloated indexes."""

@@ -256,6 +256,9 @@ class SqliteStore:
         real = await self._write_once(schema_of)
         return differences(declared_schema(), real)
 
+    def measure(self, waited: Callable[[float], None]) -> None:
+        """There is no pool: one thread writes."""
+
     async def upkeep(self) -> list[tuple[str, str, str]]:
         """Warnings: free space to give back, a log that cannot be shortened, clocks that differ."""
         found = await self._write_once(lambda connection: file_upkeep(connection, self._place.path))
