@@ -1,16 +1,16 @@
 """An agent with a budget per step and an approval: it fails at the end, and pays for nothing twice.
 
-Runs by itself on a SQLite file; the model is simulated. See docs/guides/steps.md and waiting.md.
+Runs by itself, on a SQLite file or where FLOWFABRIC_URL says; the model is simulated.
+See docs/guides/steps.md and waiting.md.
 """
 
 import asyncio
-import tempfile
-from pathlib import Path
+from uuid import uuid4
 
 from flowfabric import Context, Fabric, PublicState, Run, Worker, current_step
 
-BUDGET = "model"
-ff = Fabric(f"sqlite:///{Path(tempfile.mkdtemp()) / 'agent.db'}")
+BUDGET = f"model-{uuid4().hex[:6]}"  # another one each time
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 asked: list[str] = []
 published: list[str] = []
 

@@ -1,12 +1,10 @@
 """A release that two people must approve: a forged link, a duplicate and somebody who is late.
 
-Runs by itself on a SQLite file. See docs/guides/suspension.md.
+Runs by itself, on a SQLite file or where FLOWFABRIC_URL says. See docs/guides/suspension.md.
 """
 
 import asyncio
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from flowfabric import (
     Context,
@@ -20,7 +18,7 @@ from flowfabric import (
     count,
 )
 
-ff = Fabric(f"sqlite:///{Path(tempfile.mkdtemp()) / 'approval.db'}")
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 mailbox: list[Waitpoint] = []  # stands for the mail your reviewers get
 
 

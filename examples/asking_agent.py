@@ -1,16 +1,16 @@
 """An agent whose budget asks: a person sees what it wants, raises the limit, and stops another.
 
-Runs by itself on a SQLite file; the model is simulated. See docs/guides/budgets-that-ask.md.
+Runs by itself, on a SQLite file or where FLOWFABRIC_URL says; the model is simulated.
+See docs/guides/budgets-that-ask.md.
 """
 
 import asyncio
-import tempfile
-from pathlib import Path
+from uuid import uuid4
 
 from flowfabric import BudgetExceeded, Context, Fabric, Worker
 
-BUDGET = "model"
-ff = Fabric(f"sqlite:///{Path(tempfile.mkdtemp()) / 'asking_agent.db'}")
+BUDGET = f"model-{uuid4().hex[:6]}"  # another one each time
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 thoughts: list[str] = []
 
 

@@ -4,13 +4,10 @@ while it sleeps, or that fails, is undone by the store, last step first. No hand
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from pathlib import Path
 
 from flowfabric import Context, Fabric, Fatal, RunEnded, Worker
 
-folder = tempfile.TemporaryDirectory()
-ff = Fabric(f"sqlite:///{Path(folder.name) / 'saga.db'}")
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 
 
 @ff.step
@@ -73,7 +70,6 @@ async def main() -> None:
             print(f"  {each.role.value}: {each.execution_kind}, {each.count} of them")
         worker.stop()
         await running
-    folder.cleanup()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""See durability in under a minute: retries, progress, and a worker killed in the middle of steps.
+"""See durability in under a minute: retries, progress, a worker killed in the middle of steps, and
+the same work by HTTP.
 
 Everything happens on a fresh SQLite file in a temporary folder, which is removed at the end unless
 `--keep` is given. The workers are processes of their own, started as anyone would start them:
-`ff worker demo_jobs:ff`. The tasks are in demo_jobs.py.
+`ff worker demo_jobs:ff`. The tasks are in demo_jobs.py. The server of the last act stays until
+Ctrl-C where a person is at the terminal; elsewhere it ends with the story.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +54,11 @@ class Stage:
         if not holds:
             self.failures.append(what)
 
-    def ff(self, *words: str) -> None:
-        """Show a command of the `ff` program and run it."""
-        print(f"\n   $ ff {' '.join(words)}", flush=True)
-        code = run_ff([*words, "--url", self.url])
+    def ff(self, *words: str, at: str | None = None) -> None:
+        """Show a command of the `ff` program and run it; `at`: by the address of a server."""
+        where = f" --url {at}" if at else ""
+        print(f"\n   $ ff {' '.join(words)}{where}", flush=True)
+        code = run_ff([*words, "--url", at or self.url])
         print(flush=True)
         if code == 130:
             raise KeyboardInterrupt
@@ -77,33 +81,55 @@ class Stage:
             print(line.rstrip(), flush=True)
 
 
-class WorkerProcess:
-    """A worker as an operating-system process, so that it can really be killed."""
+class FfProcess:
+    """A command of `ff` as an operating-system process, so that it can really be killed."""
 
-    def __init__(self, url: str, log: Path) -> None:
-        command = [sys.executable, "-m", "flowfabric.cli", "worker", "demo_jobs:ff"]
-        options = ["--url", url, "--lease-ttl", LEASE, "--concurrency", "4"]
+    def __init__(self, *words: str, log: Path) -> None:
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [*command, *options],
+                [sys.executable, "-m", "flowfabric.cli", *words],
                 cwd=HERE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is the demo's: it ends its workers itself
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                start_new_session=True,  # Ctrl-C is the demo's: it ends its processes itself
             )
 
     def kill(self) -> None:
         """kill -9: no goodbye, no clean-up."""
         self.process.kill()
         self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def stop(self) -> None:
-        """SIGTERM: the worker finishes what it has and leaves."""
-        self.process.terminate()
+        """Ctrl-C: it finishes what it has and leaves."""
+        self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             self.kill()
+
+
+def start_worker(url: str, log: Path) -> FfProcess:
+    options = ["--url", url, "--lease-ttl", LEASE, "--concurrency", "4"]
+    return FfProcess("worker", "demo_jobs:ff", *options, log=log)
+
+
+class ServerProcess(FfProcess):
+    """`ff serve` on a free port of this machine."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        super().__init__("serve", "--json", "--bind", "127.0.0.1:0", "--url", url, log=log)
+
+    def address(self) -> str:
+        """Where it listens; it says so when it serves."""
+        told = ""
+        for line in self.process.stdout or ():
+            told += line
+            if line.startswith("}"):
+                return str(json.loads(told)["address"])
+        raise FlowFabricError("the server did not start")
 
 
 def everyday_work(stage: Stage, ff: Any) -> None:
@@ -141,7 +167,7 @@ def watch(stage: Stage, run: Any) -> None:
         time.sleep(0.05)
 
 
-def killed_in_the_middle(stage: Stage, ff: Any, worker: WorkerProcess, folder: Path) -> Any:
+def killed_in_the_middle(stage: Stage, ff: Any, worker: FfProcess, folder: Path) -> Any:
     stage.chapter(f"2. kill -9 in the middle of {PAGES} steps")
     run = ff.submit(jobs.report, PAGES, str(folder / "ledger.txt"))
     wait_until(lambda: (run.info().progress_pct or 0) >= 50)
@@ -157,7 +183,7 @@ def killed_in_the_middle(stage: Stage, ff: Any, worker: WorkerProcess, folder: P
     return run
 
 
-def recovered(stage: Stage, run: Any, worker: WorkerProcess, folder: Path) -> None:
+def recovered(stage: Stage, run: Any, worker: FfProcess, folder: Path) -> None:
     stage.chapter("3. Another worker appears, and nobody has to do anything")
     began = time.monotonic()
     result = run.result(timeout="30s")
@@ -190,24 +216,63 @@ def wait_until(is_so: Any, timeout: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-def tell(stage: Stage, folder: Path) -> None:
-    """The whole story; no worker outlives it, however it ends."""
-    workers: list[WorkerProcess] = []
-    try:
-        workers.append(WorkerProcess(stage.url, folder / "worker-1.log"))
-        stage.say(f"worker:   process {workers[0].process.pid}, leases of {LEASE}")
-        # This process only submits and looks; recovery is left to the workers.
-        with Fabric(stage.url, config=EngineConfig(loops=False)).sync as ff:
-            everyday_work(stage, ff)
-            run = killed_in_the_middle(stage, ff, workers[0], folder)
-            workers.append(WorkerProcess(stage.url, folder / "worker-2.log"))
-            recovered(stage, run, workers[1], folder)
-        workers[1].stop()
-    finally:
-        for each in workers:
-            each.kill()
-    stage.chapter("4. What is on record")
-    stage.ff("ps")
+def over_http(stage: Stage, server: ServerProcess) -> None:
+    stage.chapter("4. The same by HTTP")
+    at = server.address()
+    stage.say(f"server:   process {server.process.pid}, {at}")
+    asked = {"execution_kind": "greet", "input": {"name": "Joan"}}
+    path = "/v1/executions?wait=20s"
+    print(f"\n   $ curl '{at}{path}' --json '{json.dumps(asked)}'", flush=True)
+    answer = asked_of(f"{at}{path}", asked)
+    ended = answer["outcome"]["ended"]
+    told = {name: ended[name] for name in ("execution_id", "execution_kind", "public_state")}
+    result = answer["outcome"]["result"]
+    stage.say(json.dumps({**told, "…": "…", "result": result}, ensure_ascii=False))
+    print()
+    stage.expect(f"the same worker ran it: {result}", result == "hello, Joan")
+    stage.ff("ps", at=at)
+    for path, what in (
+        ("/docs", "the HTTP API, as a page"),
+        ("/openapi.json", "the same for programs"),
+        ("/readyz", "is it ready"),
+    ):
+        stage.expect(f"{at}{path}  {what}", asked_of(at + path) is not None)
+
+
+def asked_of(url: str, body: Any = None) -> Any:
+    """The answer of a server: a document, or a page."""
+    sent = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, sent, {"Content-Type": "application/json"})  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - it is our own
+        text = answer.read()
+        return json.loads(text) if "json" in answer.headers["content-type"] else text
+
+
+def look_around(stage: Stage) -> None:
+    """A person may ask the server and look at the work, until Ctrl-C."""
+    if not (sys.stdin.isatty() and stage.is_watched):
+        return
+    print("\nThe server and a worker stay for you to look around. Ctrl-C ends them.", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(3600)
+
+
+def tell(stage: Stage, folder: Path, started: list[FfProcess]) -> None:
+    """The whole story; what it `started` is ended by its caller."""
+    first = start_worker(stage.url, folder / "worker-1.log")
+    started.append(first)
+    stage.say(f"worker:   process {first.process.pid}, leases of {LEASE}")
+    # This process only submits and looks; recovery is left to the workers.
+    with Fabric(stage.url, config=EngineConfig(loops=False)).sync as ff:
+        everyday_work(stage, ff)
+        run = killed_in_the_middle(stage, ff, first, folder)
+        second = start_worker(stage.url, folder / "worker-2.log")
+        started.append(second)
+        recovered(stage, run, second, folder)
+    server = ServerProcess(stage.url, folder / "server.log")
+    started.append(server)
+    over_http(stage, server)
 
 
 def look_further(stage: Stage, folder: Path) -> None:
@@ -227,7 +292,7 @@ def main() -> int:
     try:
         return play(folder, keep=keep)
     except KeyboardInterrupt:
-        print("\ninterrupted; the workers are stopped and nothing is left behind", file=sys.stderr)
+        print("\ninterrupted; all is stopped and nothing is left behind", file=sys.stderr)
         keep = False
         return 130
     finally:
@@ -240,15 +305,23 @@ def play(folder: Path, *, keep: bool) -> int:
     stage = Stage(f"sqlite:///{folder / 'demo.db'}")
     print("FlowFabric: work that survives the death of its workers.")
     stage.say(f"database: {stage.url}")
+    started: list[FfProcess] = []
     try:
-        tell(stage, folder)
-    except FlowFabricError as error:
-        stage.failures.append(str(error))
-    if keep:
-        look_further(stage, folder)
-    if not stage.failures:
-        print(f"\nEverything went as told, in {time.monotonic() - began:.0f} s.")
-        return 0
+        try:
+            tell(stage, folder, started)
+        except (FlowFabricError, OSError) as error:
+            stage.failures.append(str(error))
+        if keep:
+            look_further(stage, folder)
+        if not stage.failures:
+            print(f"\nEverything went as told, in {time.monotonic() - began:.0f} s.")
+            look_around(stage)
+            for each in started:
+                each.stop()
+            return 0
+    finally:
+        for each in started:
+            each.kill()
     for failure in stage.failures:
         print(f"\n✗ not as told: {failure}", file=sys.stderr)
     for log in sorted(folder.glob("*.log")):

@@ -1,11 +1,10 @@
 """Build, test three ways at once, ask a person, deploy; and the same when a test fails.
 
-Runs by itself on a SQLite file. See docs/guides/flows.md.
+Runs by itself, on a SQLite file or where FLOWFABRIC_URL says. See docs/guides/flows.md.
 """
 
 import asyncio
-import tempfile
-from pathlib import Path
+from uuid import uuid4
 
 from flowfabric import (
     Context,
@@ -19,7 +18,8 @@ from flowfabric import (
     approval,
 )
 
-ff = Fabric(f"sqlite:///{Path(tempfile.mkdtemp()) / 'deploy.db'}")
+BUILD = uuid4().hex[:6]  # a repeated submit of this build is the same flow
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 repaired: set[str] = set()  # stands for what somebody does about a failure
 
 
@@ -54,7 +54,7 @@ async def report(version: str) -> str:
 
 
 async def submit(version: str) -> FlowRun:
-    with ff.flow("deploy", key=f"deploy-{version}", tags={"release.version": version}) as f:
+    with ff.flow("deploy", key=f"deploy-{version}-{BUILD}", tags={"release.version": version}) as f:
         built = f.add(build, version)
         tests = [f.add(test, built, suite, name=suite) for suite in ("unit", "integration", "e2e")]
         deployed = f.add(deploy, built, tests=tests)

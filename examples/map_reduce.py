@@ -1,16 +1,14 @@
 """Count words on a thousand pages and add the counts up: map and reduce, in one submit.
 
-Runs by itself on a SQLite file. See docs/guides/flows.md.
+Runs by itself, on a SQLite file or where FLOWFABRIC_URL says. See docs/guides/flows.md.
 """
 
 import asyncio
-import tempfile
-from pathlib import Path
 from time import perf_counter
 
 from flowfabric import Context, Fabric, Worker
 
-ff = Fabric(f"sqlite:///{Path(tempfile.mkdtemp()) / 'map_reduce.db'}")
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 PAGES = 1_000
 
 

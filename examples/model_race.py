@@ -1,15 +1,13 @@
 """A race of models: the first good answer wins, and the others are stopped in the middle.
 
-Runs by itself on a SQLite file. See docs/guides/flows.md.
+Runs by itself, on a SQLite file or where FLOWFABRIC_URL says. See docs/guides/flows.md.
 """
 
 import asyncio
-import tempfile
-from pathlib import Path
 
 from flowfabric import Context, Fabric, Fatal, Worker, any_of, quorum
 
-ff = Fabric(f"sqlite:///{Path(tempfile.mkdtemp()) / 'race.db'}")
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 
 SECONDS = {"small": 0.2, "medium": 0.4, "large": 60.0}  # how long each model takes to answer
 

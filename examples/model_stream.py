@@ -1,19 +1,15 @@
 """A model whose tokens stream to two readers, one of which is killed and goes on where it was.
 
-Runs by itself on a SQLite file. See docs/guides/streams.md.
+Runs by itself, on a SQLite file or where FLOWFABRIC_URL says. See docs/guides/streams.md.
 """
 
 import asyncio
-import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 from flowfabric import Context, Fabric, Worker
 
-URL = os.environ.get("STREAM_URL") or f"sqlite:///{Path(tempfile.mkdtemp()) / 'stream.db'}"
-ff = Fabric(URL)
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 
 TEXT = "The sky is blue because air scatters short waves of light more than long ones"
 ANSWER = TEXT.split()
@@ -40,8 +36,7 @@ async def read(run_id: str, after: str | None) -> None:
 
 def reader(run_id: str, after: str = "") -> subprocess.Popen[str]:
     command = [sys.executable, __file__, run_id, after]
-    environment = {**os.environ, "STREAM_URL": URL}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 async def mortal_reader(run_id: str) -> list[str]:

@@ -1,13 +1,13 @@
 """Five prompts on one token budget: a warning, a full stop, and an operator who gives more.
 
-Runs by itself on a SQLite file; the model is simulated. See docs/guides/limits.md.
+Runs by itself, on a SQLite file or where FLOWFABRIC_URL says; the model is simulated.
+See docs/guides/limits.md.
 """
 
 import asyncio
 import random
-import tempfile
 from collections.abc import AsyncIterator
-from pathlib import Path
+from uuid import uuid4
 
 from flowfabric import (
     BudgetExceeded,
@@ -22,8 +22,8 @@ from flowfabric import (
 from flowfabric.cli.show.bars import Gauge, bar
 
 PROMPTS = ["solar", "wind", "tides", "geothermal", "fusion"]
-BUDGET = "prompts"
-ff = Fabric(f"sqlite:///{Path(tempfile.mkdtemp()) / 'token_budget.db'}")
+BUDGET = f"prompts-{uuid4().hex[:6]}"  # another one each time
+ff = Fabric()  # sqlite:///flowfabric.db, or what FLOWFABRIC_URL names
 
 
 @ff.task(budgets=[BUDGET])
@@ -97,7 +97,7 @@ async def main() -> None:
         for prompt, run in zip(PROMPTS, runs, strict=True):
             print(f"  {prompt:12}{(await run.explain()).summary}")
 
-        print("an operator: ff budget raise prompts tokens=4000 cost_micros=50000")
+        print(f"an operator: ff budget raise {BUDGET} tokens=4000 cost_micros=50000")
         await ff.raise_budget(BUDGET, tokens=4_000, cost_micros=50_000)
         for prompt, run in zip(PROMPTS, runs, strict=True):
             print(f"  {prompt:12}{await run.result(timeout='30s')}")

@@ -124,6 +124,7 @@ BRANCHES_MAX: Final = 1_000  # branches of a handler at once
 
 # Reading
 PAGE_DEFAULT: Final = 100
+COUNTED_MAX: Final = 1_000_000  # of a count that is bounded
 PAGE_MAX: Final = 1000  # items in one page
 SUBSCRIBE_WAIT_MS: Final = 30_000  # shorter than what proxies let a request rest
 SUBSCRIBE_WAIT_MS_MAX: Final = 300_000

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
+
+from tests.support.server_thread import ServerThread
+from tests.support.socketed import THROUGH_HTTP
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,16 +35,47 @@ def run(script: str, folder: Path, **environment: str) -> subprocess.CompletedPr
     )
 
 
-def test_hello_says_hello(tmp_path: Path) -> None:
-    done = run("hello.py", tmp_path, FLOWFABRIC_URL=f"sqlite:///{tmp_path / 'hello.db'}")
+# By HTTP as well in every run; the others only where FF_THROUGH=http says so.
+_ALSO_BY_HTTP = (
+    "test_an_agent_pays_once_for_what_it_thought",
+    "test_the_approval_needs_two_people",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each example tells the same on a store and on a server."""
+    if "at" in metafunc.fixturenames:
+        both = THROUGH_HTTP or metafunc.function.__name__ in _ALSO_BY_HTTP
+        metafunc.parametrize("at", ("store", "server") if both else ("store",), indirect=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server for all examples."""
+    thread = ServerThread(f"sqlite:///{tmp_path_factory.mktemp('server') / 'examples.db'}")
+    yield thread.address
+    thread.close()
+
+
+@pytest.fixture
+def at(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Where an example works: on a file of its own, or at a server that knows the other ones."""
+    if request.param == "server":
+        return {"FLOWFABRIC_URL": request.getfixturevalue("server")}
+    return {"FLOWFABRIC_URL": f"sqlite:///{tmp_path / 'example.db'}"}
+
+
+def test_hello_says_hello(tmp_path: Path, at: dict[str, str]) -> None:
+    done = run("hello.py", tmp_path, **at)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "hello, world\n"
 
 
-def test_the_token_budget_warns_stops_and_goes_on(tmp_path: Path) -> None:
-    done = run("token_budget.py", tmp_path)
+def test_the_token_budget_warns_stops_and_goes_on(tmp_path: Path, at: dict[str, str]) -> None:
+    done = run("token_budget.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
-    before, after = done.stdout.split("an operator: ")
+    told = re.sub(r"prompts-\w{6}", "prompts", done.stdout)
+    before, after = told.split("an operator: ")
     assert "tides: tokens 900 is over 800" in before
     assert "tides: no room, tokens 1200/1200" in before
     assert "tokens      [#############|######] 100%  1200 of 1200" in before
@@ -50,8 +88,10 @@ def test_the_token_budget_warns_stops_and_goes_on(tmp_path: Path) -> None:
     assert not [line for line in after.splitlines() if "no room" in line]
 
 
-def test_an_asking_agent_is_raised_and_stopped_by_a_person(tmp_path: Path) -> None:
-    done = run("asking_agent.py", tmp_path)
+def test_an_asking_agent_is_raised_and_stopped_by_a_person(
+    tmp_path: Path, at: dict[str, str]
+) -> None:
+    done = run("asking_agent.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
         "question 1: 800 of 1000 tokens are used, 400 more are wanted by research",
@@ -63,8 +103,10 @@ def test_an_asking_agent_is_raised_and_stopped_by_a_person(tmp_path: Path) -> No
     ]
 
 
-def test_a_saga_is_undone_when_it_is_cancelled_and_when_it_fails(tmp_path: Path) -> None:
-    done = run("cancelled_saga.py", tmp_path)
+def test_a_saga_is_undone_when_it_is_cancelled_and_when_it_fails(
+    tmp_path: Path, at: dict[str, str]
+) -> None:
+    done = run("cancelled_saga.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     cancelled, failed = done.stdout.split("a trip that fails:")
     took_back = [line.split()[-1] for line in cancelled.splitlines() if "took back" in line]
@@ -76,8 +118,8 @@ def test_a_saga_is_undone_when_it_is_cancelled_and_when_it_fails(tmp_path: Path)
     assert "undo: undo, 2 of them" in failed
 
 
-def test_an_agent_pays_once_for_what_it_thought(tmp_path: Path) -> None:
-    done = run("agent.py", tmp_path)
+def test_an_agent_pays_once_for_what_it_thought(tmp_path: Path, at: dict[str, str]) -> None:
+    done = run("agent.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "published: solar, thought through, thought through, thought through" in done.stdout
     assert "2 attempts, 3 calls of the model, 117 tokens" in done.stdout
@@ -121,8 +163,8 @@ def test_an_order_without_an_end_has_a_short_journal(tmp_path: Path) -> None:
     ]
 
 
-def test_tokens_stream_to_two_readers_and_one_is_killed(tmp_path: Path) -> None:
-    done = run("model_stream.py", tmp_path)
+def test_tokens_stream_to_two_readers_and_one_is_killed(tmp_path: Path, at: dict[str, str]) -> None:
+    done = run("model_stream.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "reader 1: killed after 5 tokens" in done.stdout
     assert "reader 1: went on with 10 more" in done.stdout
@@ -130,8 +172,8 @@ def test_tokens_stream_to_two_readers_and_one_is_killed(tmp_path: Path) -> None:
     assert "the summary: The sky is blue because" in done.stdout
 
 
-def test_the_approval_needs_two_people(tmp_path: Path) -> None:
-    done = run("approval.py", tmp_path)
+def test_the_approval_needs_two_people(tmp_path: Path, at: dict[str, str]) -> None:
+    done = run("approval.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     answers = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ")]
     assert [(who, what.split(":")[0]) for who, _, what in (a.partition(": ") for a in answers)] == [
@@ -152,8 +194,8 @@ def test_the_approval_needs_two_people(tmp_path: Path) -> None:
     assert "ffw1." not in done.stdout
 
 
-def test_the_race_keeps_the_first_and_stops_the_rest(tmp_path: Path) -> None:
-    done = run("model_race.py", tmp_path)
+def test_the_race_keeps_the_first_and_stops_the_rest(tmp_path: Path, at: dict[str, str]) -> None:
+    done = run("model_race.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     race, two = done.stdout.split("two of three are enough to compare:\n")
     assert "published small's answer to 'why is the sky blue?'" in race
@@ -171,8 +213,10 @@ def test_the_race_keeps_the_first_and_stops_the_rest(tmp_path: Path) -> None:
     assert answers in two
 
 
-def test_the_deployment_waits_for_tests_and_a_person_and_can_be_repaired(tmp_path: Path) -> None:
-    done = run("deploy.py", tmp_path)
+def test_the_deployment_waits_for_tests_and_a_person_and_can_be_repaired(
+    tmp_path: Path, at: dict[str, str]
+) -> None:
+    done = run("deploy.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     good, rest = done.stdout.split("version 2.0, with a test that fails:\n")
     bad, repaired = rest.split("the test is repaired; ")
@@ -187,11 +231,18 @@ def test_the_deployment_waits_for_tests_and_a_person_and_can_be_repaired(tmp_pat
     assert f"app-2.0.tar is deployed: {tests}" in repaired
 
 
-def test_a_thousand_pages_are_counted_and_added_up(tmp_path: Path) -> None:
-    done = run("map_reduce.py", tmp_path)
+def test_a_thousand_pages_are_counted_and_added_up(tmp_path: Path, at: dict[str, str]) -> None:
+    done = run("map_reduce.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "{'even': 500, 'fabric': 1000, 'flow': 2000, 'odd': 500}" in done.stdout
     assert "a handler with 100 children: 300 words" in done.stdout
+
+
+def served(told: str) -> str:
+    """The address of the demo's server."""
+    found = re.search(r"http://127\.0\.0\.1:\d+", told)
+    assert found is not None, told
+    return found[0]
 
 
 @pytest.mark.slow
@@ -202,6 +253,9 @@ def test_the_demo_shows_durability_without_a_terminal(tmp_path: Path) -> None:
     assert "✗" not in done.stdout
     for told in ("interrupted_reclaimed", "ended_success", "kill -9", "why", "frame 20 of 20"):
         assert told in done.stdout
+    assert "the same worker ran it: hello, Joan" in done.stdout
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(served(done.stdout))
     assert not [c for c in done.stdout if not (c.isprintable() or c == "\n")]
     assert not list(tmp_path.glob("flowfabric-demo-*"))
 
@@ -213,7 +267,7 @@ def test_the_demo_shows_durability_without_a_terminal(tmp_path: Path) -> None:
     [
         ("worker:", signal.SIGTERM),
         ("── 1.", signal.SIGINT),
-        ("── 2.", signal.SIGTERM),
+        ("server:", signal.SIGTERM),
         ("at: page", signal.SIGINT),
     ],
 )
@@ -241,9 +295,44 @@ def test_the_demo_ends_cleanly_when_interrupted(
     assert "Traceback" not in told + rest
     assert "interrupted" in rest
     assert not list(tmp_path.glob("flowfabric-demo-*"))
-    worker = re.search(r"process (\d+)", told)
-    assert worker is not None
-    assert not psutil.pid_exists(int(worker[1]))
+    started = re.findall(r"(?:worker|server): +process (\d+)", told)
+    assert started
+    assert not [each for each in started if psutil.pid_exists(int(each))]
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_the_demo_leaves_its_server_to_a_person_until_ctrl_c(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    person, terminal = pty.openpty()
+    with closing(os.fdopen(person, "rb", buffering=0)) as screen:
+        demo = subprocess.Popen(
+            [sys.executable, "-u", str(ROOT / "examples" / "demo.py")],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
+        try:
+            os.close(terminal)
+            told = ""
+            while "Ctrl-C ends them" not in told:
+                told += screen.read(4096).decode(errors="replace")
+            address = served(told)
+            assert "/v1/executions" in httpx.get(f"{address}/docs").text
+            assert httpx.get(f"{address}/readyz").json()["ready"] is True
+            asked = {"execution_kind": "greet", "input": {"name": "Hedy"}}
+            made = httpx.post(f"{address}/v1/executions?wait=20s", json=asked, timeout=60)
+            assert made.json()["outcome"]["result"] == "hello, Hedy"
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(60) == 0
+        finally:
+            demo.kill()
+            demo.wait()
+    assert not list(tmp_path.glob("flowfabric-demo-*"))
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
 
 
 def test_an_order_takes_messages_over_chapters_and_a_crash(tmp_path: Path) -> None:

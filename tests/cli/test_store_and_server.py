@@ -28,7 +28,7 @@ from tests.cli.twins import Side, Twins
 from tests.sdk.workshop import until, within, working
 from tests.support.server_thread import ServerThread
 
-BESIDE_THE_STORE = ("db", "bench", "serve")
+BESIDE_THE_STORE = ("db", "bench", "serve", "dev")
 ASK_NOTHING = ("openapi", "version")
 APP = """
 import logging
@@ -383,6 +383,6 @@ def test_what_a_server_refuses_has_an_exit_code(
         server.close()
     assert main(["ps", *at]) == Exit.UNAVAILABLE
     assert "cannot reach the server" in capsys.readouterr().err
-    for command in ("db check", "bench cycle", "serve"):
+    for command in ("db check", "bench cycle", "serve", "dev app:ff"):
         assert main([*command.split(), *at]) == Exit.USAGE
         assert "needs a store" in capsys.readouterr().err

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from flowfabric.server.routes import executions
 from tests.support.http import Desk
 from tests.support.lab import Lab, scenario
+
+if TYPE_CHECKING:
+    import pytest
 
 
 @scenario
@@ -50,3 +56,16 @@ async def test_what_was_spent_is_read_by_execution_flow_and_kind(lab: Lab, desk:
     assert (await desk.get("/v1/spend?execution_kind=other")).json["items"] == []
     gone = await desk.get("/v1/flows/01890000-0000-7000-8000-000000000003/spend")
     assert (gone.status, gone.json["code"]) == (404, "not_found")
+
+
+@scenario
+async def test_a_count_stops_where_it_would_cost_too_much_and_says_so(
+    lab: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        await desk.created()
+    counted = await desk.get("/v1/executions/count?state=waiting")
+    assert counted.json == {"count": 3, "exact": True, "capped_at": 10_000}
+    monkeypatch.setattr(executions, "_COUNTED", 2)
+    capped = await desk.get("/v1/executions/count")
+    assert capped.json == {"count": 2, "exact": False, "capped_at": 2}

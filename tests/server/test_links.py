@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from flowfabric.api.waits import Fresh, SuspendRequest
@@ -12,6 +12,9 @@ from flowfabric.server.routes.values import path_id
 from tests.support.http import Desk, Reply
 from tests.support.lab import Lab, scenario
 from tests.support.waits import suspended
+
+if TYPE_CHECKING:
+    import pytest
 
 FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -158,3 +161,24 @@ async def test_a_declared_payload_is_asked_for_and_checked(lab: Lab, desk: Desk)
     assert (wrong.status, b'class="wrong"' in wrong.body) == (422, True)
     right = await decided(desk, path, "approved", payload='{"n":1}')
     assert (right.status, b"Decided" in right.body) == (200, True)
+
+
+@scenario
+async def test_a_link_is_in_no_line_of_the_log(
+    quick: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(quick.engine)
+    waiting = await suspended(quick, Single("a", "approved"))
+    caplog.set_level("DEBUG")
+    made = await link_of(desk, waiting.claimed.execution_id)
+    link, path = made["link"], made["url"].partition("localhost")[2]
+    await desk.get(path)
+    await desk.get(f"{path}x")
+    await desk.post("/v1/signals", {"link": f"{link}x", "signal_name": "approved"})
+    await desk.post("/v1/signals", {"link": link, "signal_name": "__no"})
+    await decided(desk, path, "approved", comment="planted-comment")
+    token = link.partition(".")[2]
+    assert "POST /w/{link} 200" in caplog.text
+    records = str([record.__dict__ for record in caplog.records])
+    for secret in (token, token[20:60], "planted-comment"):
+        assert secret not in caplog.text + records

@@ -293,7 +293,10 @@ class ListExecutions(Request[Page[ExecutionSnapshot]], frozen=True, kw_only=True
 
 @operation("count_listed", Kind.READ, Scope.READ, errors=(InvalidTagKey,))
 class CountListed(Request[int], frozen=True, kw_only=True):
-    """How many executions a listing with these filters has."""
+    """How many executions a listing with these filters has.
+
+    `at_most`: it counts no further, which bounds what it costs.
+    """
 
     namespace: str | None = None
     states: Sequence[str] = ()
@@ -302,6 +305,7 @@ class CountListed(Request[int], frozen=True, kw_only=True):
     tag: tuple[str, str] | None = None
     created_after: int | None = None
     created_before: int | None = None
+    at_most: int | None = None
 
 
 @operation("count_executions", Kind.READ, Scope.READ)

@@ -706,8 +706,12 @@ class Methods(ABC):
         tag: tuple[str, str] | None = None,
         created_after: int | None = None,
         created_before: int | None = None,
+        at_most: int | None = None,
     ) -> int:
-        """How many executions a listing with these filters has."""
+        """How many executions a listing with these filters has.
+
+        `at_most`: it counts no further, which bounds what it costs.
+        """
         return await self.call(
             CountListed(
                 namespace=namespace,
@@ -717,6 +721,7 @@ class Methods(ABC):
                 tag=tag,
                 created_after=created_after,
                 created_before=created_before,
+                at_most=at_most,
             )
         )
 

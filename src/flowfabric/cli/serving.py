@@ -120,6 +120,8 @@ class Serving:
         else:
             terminal.line(f"FlowFabric serves {mask(self._call.url)}")
             terminal.line(f"  at      {address}")
+            if address.startswith("http"):
+                terminal.line(f"  docs    {address}/docs")
             terminal.line(f"  tokens  {_GUARDED if has_tokens else _OPEN}")
         terminal.out.flush()
 

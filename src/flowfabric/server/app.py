@@ -11,7 +11,6 @@ from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, NotAcceptable, UriTooLong
 from flowfabric.ids import new_secret_id
 from flowfabric.server.access.guard import refuse_in_address
-from flowfabric.server.access.origin import refuse_other_sites
 from flowfabric.server.exchange import (
     PROBLEM,
     Answer,
@@ -75,7 +74,6 @@ class Application:
             raw_path = call.scope.get("raw_path") or call.scope["path"].encode()
             check_length(raw_path, call.scope.get("query_string", b""))
             refuse_in_address(call)
-            refuse_other_sites(call)
             call.route, call.params = self.table.find(call.method, raw_path.partition(b"?")[0])
             if not call.route.is_health:
                 self.service.require_open()

@@ -25,6 +25,7 @@ from flowfabric.ids import new_name
 from flowfabric.metrics.pulse import Pulse
 from flowfabric.server.access.border import Border
 from flowfabric.server.access.guard import Guard, TokenGuard
+from flowfabric.server.access.origin import refuse_other_sites
 from flowfabric.server.access.rates import Rates
 from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
@@ -145,6 +146,7 @@ class Service:
     async def admit(self, call: Call, route: Route) -> None:
         """Tell who calls, and refuse whoever may not, or asks too often."""
         if not route.is_open:
+            refuse_other_sites(call.method, call.headers)
             call.caller = await self.guard.caller_of(call)
         if call.caller.is_known or await self.guard.has_tokens():
             self.rates.count(call.caller, call.address)

@@ -145,6 +145,7 @@ class ListFilter(Record, frozen=True, kw_only=True):
     created_before: int | None = None  # exclusive
     partition: int | None = None
     before: tuple[int, str] | None = None  # the cursor: (created_at, uuid) of the last one shown
+    counted_to: int | None = None  # a count need not know of more
 
 
 class Wanted:

@@ -60,12 +60,15 @@ def listing_sql(
 
 
 def counting_sql(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> str:
-    """SELECT the number of the same rows."""
+    """SELECT the number of the same rows; those of each source are counted no further than asked
+    for, so that the sum may be over it."""
     if wanted.tag is None and _is_by_state(wanted):
-        each = (f"SELECT count(*) AS n FROM {one}" for one in _by_state(wanted, route_ids, bind))
-        return f"SELECT sum(n) FROM ({' UNION ALL '.join(each)}) AS counted"
-    _, source = _source(wanted, route_ids, bind)
-    return f"SELECT count(*) FROM {source}"
+        sources = _by_state(wanted, route_ids, bind)
+    else:
+        sources = [_source(wanted, route_ids, bind)[1]]
+    most = "" if wanted.counted_to is None else f" LIMIT {bind(wanted.counted_to)}"
+    each = (f"SELECT count(*) AS n FROM (SELECT 1 FROM {one}{most}) AS one" for one in sources)
+    return f"SELECT sum(n) FROM ({' UNION ALL '.join(each)}) AS counted"
 
 
 def _is_by_state(wanted: ListFilter) -> bool:

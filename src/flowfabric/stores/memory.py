@@ -315,7 +315,8 @@ class MemoryView:
         return found
 
     async def count_listed(self, wanted: ListFilter) -> int:
-        return sum(1 for each in self._tables.executions.values() if _shows(wanted, each))
+        shown = (1 for each in self._tables.executions.values() if _shows(wanted, each))
+        return sum(islice(shown, wanted.counted_to))
 
     async def ids_between(self, first: str, last: str, limit: int) -> list[str]:
         found = (key for key in self._tables.executions if first <= uuid_of(key) <= last)

@@ -105,6 +105,10 @@ async def test_a_count_is_what_the_listing_has(lab: Lab) -> None:
         page = await engine.list_executions(**filters)
         assert await engine.count_listed(**filters) == len(page.items), filters
     assert await engine.count_listed() == 4
+    assert [await engine.count_listed(at_most=most) for most in (1, 3, 4, 9)] == [1, 3, 4, 4]
+    assert await engine.count_listed(states=["waiting", "completed"], at_most=1) == 1
+    with pytest.raises(InvalidInput, match="at_most"):
+        await engine.count_listed(at_most=0)
 
 
 @scenario

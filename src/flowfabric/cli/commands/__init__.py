@@ -23,6 +23,7 @@ COMMANDS: Final = (
         many_tenants="serve this tenant (repeat; default: the app's own)",
     ),
     Command("serve", "serve the operations over HTTP until Ctrl-C or SIGTERM"),
+    Command("dev", "a server and a worker that reloads, for a program that is being written"),
     Command("submit", "create an execution"),
     Command("ps", "list executions, newest first"),
     Command("show", "everything about one execution"),

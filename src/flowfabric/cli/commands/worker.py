@@ -111,9 +111,7 @@ def _announce(call: Call, chosen: Worker, app: Fabric) -> None:
 
 def load(target: str) -> Fabric:
     """The Fabric that MODULE:APP names."""
-    module_name, colon, path = target.partition(":")
-    if not colon or not module_name or not path:
-        raise usage(f"{target!r} is not MODULE:APP", advice="write for example app:ff")
+    module_name, path = names_of(target)
     module = _import(module_name)
     found: Any = module
     for name in path.split("."):
@@ -125,6 +123,14 @@ def load(target: str) -> Fabric:
             f"{target} is a {type(found).__name__}, not a Fabric", advice=_fabrics_in(module)
         )
     return found
+
+
+def names_of(target: str) -> tuple[str, str]:
+    """The module, and the Fabric's name in it."""
+    module_name, colon, path = target.partition(":")
+    if not colon or not module_name or not path:
+        raise usage(f"{target!r} is not MODULE:APP", advice="write for example app:ff")
+    return module_name, path
 
 
 def _import(name: str) -> ModuleType:

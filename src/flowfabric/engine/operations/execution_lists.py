@@ -77,6 +77,10 @@ async def find_page(
 async def count_listed(machine: Machine, request: api.CountListed) -> int:
     """The count without a page."""
     wanted = list_filter(request.states, request.tag, request.created_after, request.created_before)
+    most = request.at_most
+    if most is not None:
+        check_integer(most, field="at_most", least=1, most=limits.COUNTED_MAX)
+        wanted = replace(wanted, counted_to=most)
     place = (request.namespace, request.lane_id, request.execution_kind)
     check_route(*place)
 
@@ -84,7 +88,8 @@ async def count_listed(machine: Machine, request: api.CountListed) -> int:
         routes = routes_of(await reader.catalog(), *place)
         if routes == ():
             return 0
-        return await reader.count_listed(replace(wanted, routes=routes))
+        counted = await reader.count_listed(replace(wanted, routes=routes))
+        return counted if most is None else min(counted, most)
 
     return await machine.read(work)
 

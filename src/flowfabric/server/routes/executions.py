@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from flowfabric import limits
 from flowfabric.api.executions import (
+    CountListed,
     CreateExecutions,
     Explain,
     ListAttempts,
@@ -18,7 +19,7 @@ from flowfabric.api.operation import Scope
 from flowfabric.api.waits import DescribeWaits, ListSuspensions, WaitInfo
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound
 from flowfabric.model.attempt import Attempt
-from flowfabric.model.record import Raw, Record
+from flowfabric.model.record import Raw, Record, replace
 from flowfabric.model.results import (
     AttemptInfo,
     Batched,
@@ -52,6 +53,7 @@ from flowfabric.server.shapes import placed, shape_of
 
 _OF_NEW: Final = {"Created": 201}
 _ID: Final = "/v1/executions/{execution_id}"
+_COUNTED: Final = 10_000  # then a count says that there are more
 
 
 # --- new ones ------------------------------------------------------------------------------------
@@ -142,15 +144,19 @@ async def _each_for_itself(
 
 
 class Counted(Record, frozen=True, kw_only=True):
-    """How many a listing has."""
+    """How many a listing has; not `exact`: it has at least so many, where the count stopped."""
 
     count: int
+    exact: bool
+    capped_at: int
 
 
 async def count(service: Service, call: Call) -> Answer:
-    """How many executions a listing with these filters has."""
-    found = await ask(service, call, await form_of(call.row).read(service, call))
-    return Answer(to_body(Counted(count=found)))
+    """How many executions a listing with these filters has, as far as they are counted."""
+    request: CountListed = await form_of(call.row).read(service, call)  # type: ignore[assignment]
+    found = await ask(service, call, replace(request, at_most=_COUNTED + 1))
+    told = Counted(count=min(found, _COUNTED), exact=found <= _COUNTED, capped_at=_COUNTED)
+    return Answer(to_body(told))
 
 
 # --- one of them ---------------------------------------------------------------------------------
@@ -326,7 +332,7 @@ EXECUTION_ROUTES: Final = (
         is_hot=True,
     ),
     get("/v1/executions", "list_executions"),
-    get("/v1/executions/count", "count_listed", reply=Counted, handler=count),
+    get("/v1/executions/count", "count_listed", reply=Counted, handler=count, hidden=("at_most",)),
     get("/v1/executions/kinds", "list_kinds"),
     _own(
         _ID,
