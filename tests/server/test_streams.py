@@ -18,6 +18,7 @@ from flowfabric.errors import Unauthorized
 from flowfabric.model.stream import NewFrame
 from flowfabric.model.words import StreamMode
 from flowfabric.server.access.guard import OpenGuard
+from flowfabric.server.exchange import Call
 from flowfabric.server.routes.values import path_id
 from flowfabric.server.serve import Server
 from flowfabric.server.settings import ServerSettings
@@ -234,6 +235,40 @@ async def test_a_stream_ends_when_its_token_is_good_no_more(
     desk.service.guard = Revoked()
     await follower.ended()
     assert desk.service.streams == 0
+
+
+class Busy(Reader):
+    """A reader that always holds something."""
+
+    @property
+    def is_holding(self) -> bool:
+        return True
+
+    def taken(self) -> bytes:
+        return b"data: 1\n\n"
+
+
+@scenario
+async def test_a_stream_that_never_rests_ends_with_its_token_too(
+    lab: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_BEAT_S", 0.001)
+    desk.service.guard = Revoked()
+    sent: list[bytes] = []
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(part: bytes) -> None:
+        sent.append(part)
+        await asyncio.sleep(0)
+
+    call = Call({"method": "GET", "headers": []}, never, "id")
+    stream = sending.EventStream(desk.service, call, Busy(None), lambda _: never())
+    async with asyncio.timeout(60):
+        await stream.write(send)
+    stream.close()
+    assert b"data: 1\n\n" in sent
 
 
 class Revoked(OpenGuard):

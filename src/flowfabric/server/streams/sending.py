@@ -73,9 +73,13 @@ class EventStream(Streamed):
         reader = self._reader
         age_s = self._service.settings.stream_max_age_ms / 1000
         ends_at = stopwatch() + age_s * (1 - _SPREAD + 2 * _SPREAD * jitter())
-        shown, beat_at = None, stopwatch()
+        shown, beat_at, look_at = None, stopwatch(), stopwatch() + _BEAT_S
         while not gone.done():
             reader.bell.clear()
+            if stopwatch() >= look_at:  # however much there is to send meanwhile
+                if not await self._may_go_on():
+                    return
+                look_at = stopwatch() + _BEAT_S
             if reader.is_holding:
                 shown, part = reader.cursor, reader.taken()
                 await self._sent(send, part)
@@ -85,8 +89,6 @@ class EventStream(Streamed):
                 await self._sent(send, over)
                 return
             if stopwatch() >= beat_at:
-                if not await self._may_go_on():
-                    return
                 # Also where it is by now: events that are not wanted are not read again.
                 has_moved = reader.cursor is not None and reader.cursor != shown
                 shown, beat_at = reader.cursor, stopwatch() + _BEAT_S
