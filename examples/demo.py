@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -241,11 +242,18 @@ def over_http(stage: Stage, server: ServerProcess) -> None:
 
 def asked_of(url: str, body: Any = None) -> Any:
     """The answer of a server: a document, or a page."""
+    give_up = time.monotonic() + 30
     sent = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, sent, {"Content-Type": "application/json"})  # noqa: S310
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - it is our own
-        text = answer.read()
-        return json.loads(text) if "json" in answer.headers["content-type"] else text
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own
+                text = answer.read()
+                return json.loads(text) if "json" in answer.headers["content-type"] else text
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or time.monotonic() > give_up:
+                raise
+            time.sleep(1)  # a machine that has too much to do asks to come back
 
 
 def look_around(stage: Stage) -> None:

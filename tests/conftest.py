@@ -122,11 +122,11 @@ _NOT_OVER_HTTP = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what cannot hold behind a server."""
-    if not THROUGH_HTTP:
-        return
     for item in items:
         reason = _NOT_OVER_HTTP.get(getattr(item, "originalname", ""))
-        if reason is not None:
+        called = getattr(item, "callspec", None)
+        over_http = THROUGH_HTTP or (called is not None and called.params.get("lab") == "http")
+        if over_http and reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 

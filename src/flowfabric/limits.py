@@ -56,7 +56,8 @@ QUOTA_WINDOW_SECONDS_MAX: Final = 366 * 86_400
 QUOTA_LIMIT_MAX: Final = 1_000_000_000
 QUOTA_JITTER_MS_MAX: Final = 3_600_000
 LANE_WEIGHT_MAX: Final = 1_000
-LANE_WEIGHTS_MAX: Final = 1_000  # tenants with a weight of their own on a lane
+FAIR_COUNTED_MAX: Final = 1_000  # executions with fair keys that `explain` counts before one
+LANE_WEIGHTS_MAX: Final = 1_000  # tenants, or fair keys, with a weight of their own on a lane
 AGING_MS_MAX: Final = 365 * 86_400_000
 
 # Suspension

@@ -377,3 +377,13 @@ def test_lanes_set_weighs_tenants(desk: Desk) -> None:
     for wrong in ("acme", "acme=x", "=3", "acme=0"):
         assert desk.ff(*weigh, wrong) == Exit.USAGE
     assert desk.ff(*weigh, "a=2", "--tenant-weight", "a=3") == Exit.USAGE
+
+
+def test_submits_with_a_fair_key(desk: Desk) -> None:
+    first = desk.submit("greet", "--fair", "acme")
+    assert desk.json("show", first)["fair_key"] == "acme"
+    desk.submit("greet", "--fair", "acme")
+    assert desk.ff("why", first) == 0
+    assert "acme; 0 with fair keys before it" in desk.out
+    assert desk.ff("lanes", "set", "default", "--fair-weight", "acme=3") == 0
+    assert "fair acme 3" in desk.out

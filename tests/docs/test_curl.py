@@ -53,7 +53,10 @@ def curl(line: str) -> dict[str, Any]:
     words = shlex.split(line)
     assert words[0] == "curl"
     done = subprocess.run(
-        [*words, "--max-time", str(PATIENCE_S)], capture_output=True, text=True, check=True
+        [*words, "--max-time", str(PATIENCE_S), "--retry", "9"],  # a busy server says 503
+        capture_output=True,
+        text=True,
+        check=True,
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

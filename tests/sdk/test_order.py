@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from flowfabric import Fabric
+from flowfabric import Fabric, Run
 from flowfabric.errors import InvalidInput
 from flowfabric.model.results import Batched, Debounced, Existing
 from flowfabric.sdk.errors import InvalidTask
+from tests.sdk.workshop import working
 
 
 def test_keys_are_computed_from_arguments() -> None:
@@ -64,6 +65,8 @@ def test_answers_of_submits_are_told() -> None:
         ({"on_head_failure": "hold"}, "on_head_failure"),
         ({"serial": "a", "on_head_failure": "stop"}, "on_head_failure"),
         ({"serial": ""}, "serial"),
+        ({"fair": ""}, "fair"),
+        ({"fair": lambda missing: missing}, "fair"),
         ({"debounce": "5m"}, "debounce"),
         ({"on_conflict": "replace"}, "on_conflict"),
         ({"unique": "a", "batch": 100}, "batch"),
@@ -77,3 +80,34 @@ def test_what_contradicts_is_refused_where_the_task_is_written(
 
     with pytest.raises((InvalidInput, InvalidTask), match=field):
         Fabric("memory://").task(**options)(work)
+
+
+def test_a_task_names_its_fair_key(url: str) -> None:
+    """Computed from its arguments, or given with a submit; ties may come together."""
+    ff = Fabric(url)
+
+    @ff.task(fair=lambda customer: customer, serial=lambda page: page)
+    async def crawl(customer: str, page: int) -> int:
+        return page
+
+    @ff.task(fair="all")
+    async def plain() -> None: ...
+
+    async def main() -> None:
+        async with ff:
+            runs: list[Run[Any]] = [
+                await crawl.submit("acme", 1),
+                await crawl.options(fair="bolt").submit("acme", 2),
+                await ff.submit(plain, fair="own"),
+                await plain.submit(),
+            ]
+            infos = [await each.info() for each in runs]
+            assert [each.fair_key for each in infos] == ["acme", "bolt", "own", "all"]
+            assert infos[0].serial_key == "1"
+            assert (await runs[0].explain()).fair_key == "acme"
+            lane = await ff.configure_lane("default", fair_weights={"acme": 3})
+            assert lane.fair_weights == {"acme": 3}
+            async with working(ff):
+                assert await runs[1].result("30s") == 2
+
+    asyncio.run(main())

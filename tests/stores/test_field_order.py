@@ -50,6 +50,7 @@ ORDER = {
     """,
     "Lane": """
         lane_id lane_state registered_at changed_at reason weight aging_ms bounds tenant_weights
+        fair_weights
     """,
     "BudgetRow": """
         budget_id policy created_at updated_at generation breach_count soft_breach_count
@@ -68,6 +69,9 @@ ORDER = {
     """,
     "LedgerRow": """
         budget_id execution_id dimension generation spent kept flow_id
+    """,
+    "FairRow": """
+        execution_id namespace lane_id priority phase tag fair_key finish
     """,
     "TotalRow": """
         scope namespace scope_id budget_id dimension spent

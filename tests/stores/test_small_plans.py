@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from flowfabric.model.fair import FairPhase
 from flowfabric.model.record import replace
 from flowfabric.stores.indexes import (
     ASKERS_OF,
@@ -20,6 +21,8 @@ from flowfabric.stores.indexes import (
     DEAD_OF_CATEGORY,
     DEAD_OF_KIND,
     DUE_OF,
+    FAIR_KEYS,
+    FAIR_TAGS,
     SCHEDULES_OF_ORIGIN,
     Search,
     by_key,
@@ -38,6 +41,7 @@ from flowfabric.stores.tables import (
     PLACES,
     SCHEDULES,
     TICKS,
+    TOTALS,
 )
 from tests.support.databases import PostgresServer
 from tests.support.lab import Lab
@@ -59,6 +63,15 @@ SEARCHES: dict[str, Search[Any]] = {
     "lines that are due": Search(DUE_OF[LINE_ROWS], until=1, limit=10),
     "operations that are due": Search(DUE_OF[OPERATIONS], until=1, limit=10, is_held=True),
     "the last operations": Search(by_key(OPERATIONS), after=("o",), limit=10, is_backwards=True),
+    "the clock of fair keys": Search(
+        FAIR_TAGS, (("x", "l", 0, FairPhase.RUNNING),), limit=1, is_backwards=True
+    ),
+    "the least that is ready": Search(FAIR_TAGS, (("x", "l", 0, FairPhase.READY),), limit=1),
+    "those before a fair one": Search(
+        FAIR_TAGS, (("x", "l", 0, FairPhase.READY),), until=5, limit=1000
+    ),
+    "the last of a fair key": Search(FAIR_KEYS, (("x", "l", 0, "k"),), limit=1, is_backwards=True),
+    "what a kind has spent": Search(by_key(TOTALS), (("kind", "x", "work"),), limit=10),
     "open questions": Search(ASKS_OPEN, after=(1, "b", "d", "hard"), limit=10),
     "questions that are due": Search(DUE_OF[ASKS], until=1, limit=10),
     "questions of a spender": Search(ASKERS_OF, (("e",),), limit=10),

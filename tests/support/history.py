@@ -31,7 +31,11 @@ async def history(lab: Lab, name: str) -> None:
     await make_budget(lab, name, {"tokens": 100}, {"tokens": 2}, scope_type="lane", scope_id=name)
     await quota(lab, name, rate=50, cap=4)
     await engine.configure_lane(
-        lane_id=name, weight=2, quota_policy_id=name, tenant_weights={"acme": 3}
+        lane_id=name,
+        weight=2,
+        quota_policy_id=name,
+        tenant_weights={"acme": 3},
+        fair_weights={"acme": 2},
     )
     await engine.register_worker(
         worker_id=name,
@@ -73,6 +77,7 @@ async def history(lab: Lab, name: str) -> None:
     await mail(lab, name)
     await flows(lab, name)
     await lab.create(delay_until=lab.now + 700_000, **here)
+    await lab.create(fair_key="acme", **here)
     held = await lab.create(**here)
     await engine.hold_execution(execution_id=held, reason="later")
     granted = await lab.create(**here)

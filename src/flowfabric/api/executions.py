@@ -83,6 +83,7 @@ class NewExecution(Request[CreateResult], frozen=True, kw_only=True):
     serial_key: str | None = None  # those of one key run one at a time, in order of submission
     on_head_failure: HeadFailureGiven = HeadFailure.NEXT  # what its failure means to that order
     unique: NewUnique | None = None  # a key that one live execution of the kind has
+    fair_key: str | None = None  # those of one key share the lane with those of other keys
     tags: Mapping[str, str] = {}
     policy: PolicyGiven | None = None
     delay_until: int | None = None  # an instant

@@ -51,7 +51,8 @@ class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
 
     What is not named stays; an empty list and an empty text take defaults away. Executions
     that exist keep what they were created with. `tenant_weights`: by namespace, the shares of
-    tenants beside the others of the lane; 1 is what all have.
+    tenants beside the others of the lane; 1 is what all have. `fair_weights`: the same of fair
+    keys, for what is created from then on.
     """
 
     lane_id: str
@@ -60,6 +61,7 @@ class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
     budget_ids: Sequence[str] | None = None
     quota_policy_id: str | None = None
     tenant_weights: Mapping[str, int] | None = None
+    fair_weights: Mapping[str, int] | None = None
 
 
 @operation("list_lanes", Kind.READ, Scope.READ, errors=(InvalidCursor,))

@@ -505,6 +505,7 @@ class Methods(ABC):
         serial_key: str | None = None,
         on_head_failure: HeadFailureGiven = HeadFailure.NEXT,
         unique: NewUnique | None = None,
+        fair_key: str | None = None,
         tags: Mapping[str, str] = {},
         policy: PolicyGiven | None = None,
         delay_until: int | None = None,
@@ -539,6 +540,7 @@ class Methods(ABC):
                 serial_key=serial_key,
                 on_head_failure=on_head_failure,
                 unique=unique,
+                fair_key=fair_key,
                 tags=tags,
                 policy=policy,
                 delay_until=delay_until,
@@ -3156,13 +3158,15 @@ class Methods(ABC):
         budget_ids: Sequence[str] | None = None,
         quota_policy_id: str | None = None,
         tenant_weights: Mapping[str, int] | None = None,
+        fair_weights: Mapping[str, int] | None = None,
         actor: str | None = None,
     ) -> LaneConfigured:
         """How a lane shares a worker with others, lets work age and bounds what is created on it.
 
         What is not named stays; an empty list and an empty text take defaults away. Executions
         that exist keep what they were created with. `tenant_weights`: by namespace, the shares of
-        tenants beside the others of the lane; 1 is what all have.
+        tenants beside the others of the lane; 1 is what all have. `fair_weights`: the same of fair
+        keys, for what is created from then on.
         """
         return await self.call(
             ConfigureLane(
@@ -3172,6 +3176,7 @@ class Methods(ABC):
                 budget_ids=budget_ids,
                 quota_policy_id=quota_policy_id,
                 tenant_weights=tenant_weights,
+                fair_weights=fair_weights,
                 actor=actor,
             )
         )

@@ -56,7 +56,7 @@ from flowfabric.engine.operations import timeline as timeline
 from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits
 from flowfabric.engine.operations import workers as workers
-from flowfabric.engine.operations.performing import ANSWERS, COMMANDS, maker_at_once
+from flowfabric.engine.operations.performing import ANSWERS, COMMANDS, READIED, maker_at_once
 from flowfabric.errors import FlowFabricError, InvalidInput
 from flowfabric.metrics.registry import Registry
 from flowfabric.model.checks import check_list
@@ -143,6 +143,9 @@ class Engine(EngineBackend, Machine):
         if make is not None:
             reply: R = await self.batches.run_one(make(self, request))
             return reply
+        if (ready := READIED.get(type(request))) is not None:
+            created: R = await self.batches.run_one(await ready(self, request))
+            return created
         if (answer := ANSWERS.get(type(request))) is not None:
             answered: R = await answer(self, request)
             return answered
@@ -158,11 +161,14 @@ class Engine(EngineBackend, Machine):
         for request in check_list(requests, field="requests"):
             try:
                 make = COMMANDS.get(type(request)) or maker_at_once(request)
-                if make is None:
-                    answers.append(await self.call(request))
-                else:
+                if make is not None:
                     commands.append(make(self, request))
                     answers.append(_DECIDED)
+                elif (ready := READIED.get(type(request))) is not None:
+                    commands.append(await ready(self, request))
+                    answers.append(_DECIDED)
+                else:
+                    answers.append(await self.call(request))
             except FlowFabricError as error:
                 answers.append(error)
         replies = iter(await self.batches.run(commands))

@@ -243,10 +243,13 @@ class Execution(Record, frozen=True):
         """The order among the ready, smallest first: strictly by priority, then age.
 
         With aging, `aging_ms` of waiting weigh as much as one step of priority. All executions age
-        alike, so the order of two of them never changes and one indexed number expresses it.
+        alike, so the order of two of them never changes and one indexed number expresses it. With a
+        fair key the tag stands in the place of the creation.
         """
-        step = self.aging_ms or STRICT_STEP
-        return self.created_at - self.priority * step
+        step, ties = self.aging_ms or STRICT_STEP, self.ties
+        if ties is UNTIED or ties.fair is None:
+            return self.created_at - self.priority * step
+        return (ties.fair.tag or self.created_at) - self.priority * step
 
     @property
     def is_interrupted(self) -> bool:
@@ -262,6 +265,11 @@ class Execution(Record, frozen=True):
     def unique_key(self) -> str | None:
         """The key that it alone of its kind has."""
         return None if self.ties.unique is None else self.ties.unique.key
+
+    @property
+    def fair_key(self) -> str | None:
+        """The key by which it shares its lane."""
+        return None if self.ties.fair is None else self.ties.fair.key
 
     @property
     def is_behind(self) -> bool:

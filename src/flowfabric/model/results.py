@@ -358,6 +358,7 @@ class ExecutionSnapshot(Record, frozen=True):
     unique_key: str | None = None
     origin: Origin | None = None  # the end that it follows, as a hook does
     successors: tuple[SuccessorInfo, ...] = ()  # only `describe_execution` tells them
+    fair_key: str | None = None
 
 
 class Outcome(Record, frozen=True):
@@ -415,6 +416,7 @@ class LaneSummary(Record, frozen=True):
     aging_ms: int = 0
     bounds: Bounds = UNBOUNDED
     tenant_weights: Mapping[str, int] = {}
+    fair_weights: Mapping[str, int] = {}
 
 
 class LaneConfigured(Record, frozen=True):
@@ -425,6 +427,7 @@ class LaneConfigured(Record, frozen=True):
     aging_ms: int
     bounds: Bounds
     tenant_weights: Mapping[str, int] = {}
+    fair_weights: Mapping[str, int] = {}
 
 
 class WorkerFit(Record, frozen=True):
@@ -488,6 +491,8 @@ class Explanation(Record, frozen=True):
     origin: Origin | None = None  # the end that it follows, as a hook does
     successors: tuple[SuccessorInfo, ...] = ()  # what follows its own end
     schedule: RunOf | None = None  # the schedule and the tick that have started it
+    fair_key: str | None = None  # by which it shares its lane
+    fair_ahead: int | None = None  # how many of its queue are before it while it waits, if counted
 
 
 class Reconciled(Record, frozen=True):

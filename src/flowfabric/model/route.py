@@ -67,6 +67,7 @@ class Lane(Record, frozen=True):
     bounds: Bounds = UNBOUNDED  # for executions that name none themselves
     # the share of a tenant beside the others of the lane; those that are not named have 1
     tenant_weights: Mapping[str, int] = {}
+    fair_weights: Mapping[str, int] = {}  # the same of fair keys
 
 
 class Catalog(Record, frozen=True):
@@ -102,6 +103,11 @@ class Catalog(Record, frozen=True):
         """A tenant's share of the lane beside other tenants."""
         lane = self.lanes.get(lane_id)
         return lane.tenant_weights.get(namespace, 1) if lane is not None else 1
+
+    def fair_weight(self, lane_id: str, key: str) -> int:
+        """The share of a fair key beside others."""
+        lane = self.lanes.get(lane_id)
+        return lane.fair_weights.get(key, 1) if lane is not None else 1
 
     def lane_aging_ms(self, lane_id: str) -> int:
         """How work ages on the lane."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.model.fair import Fair
 from flowfabric.model.record import Record
 from flowfabric.model.successor import Hooks, Origin
 from flowfabric.model.unique import Unique
@@ -17,6 +18,7 @@ class Ties(Record, frozen=True, kw_only=True):
     hooks: Hooks | None = None  # what follows its end
     origin: Origin | None = None  # whose end it follows
     undo_stops: bool = False  # an undo that did not succeed stops those behind it
+    fair: Fair | None = None  # the key by which it shares its lane; its tag is set as it is created
 
 
 UNTIED = Ties()

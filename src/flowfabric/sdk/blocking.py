@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
@@ -135,6 +135,10 @@ class SyncFabric:
     @overload
     def submit(
         self, task: Task[..., R], /, *args: Any, concurrency_key: str | None, **more: Any
+    ) -> SyncRun[R]: ...
+    @overload
+    def submit(
+        self, task: Task[..., R], /, *args: Any, fair: str | None, **more: Any
     ) -> SyncRun[R]: ...
     @overload
     def submit(
@@ -503,23 +507,22 @@ class SyncRun(Generic[R]):
 
     def stream(self, *, after: str | None = None, best_effort: bool = True) -> Iterator[Frame]:
         """What the handler shows, until the run has ended: see `Run.stream`."""
-        frames = self._run.stream(after=after, best_effort=best_effort)
-        return self._each(frames, _next_of_stream)
+        return self._each(self._run.stream(after=after, best_effort=best_effort))
 
     def logs(
         self, *, attempt: int | None = None, after: str | None = None, follow: bool = False
     ) -> Iterator[LogLine]:
         """What the handler logged, line by line: see `Run.logs`."""
         lines = self._run.logs(attempt=attempt, after=after, follow=follow)
-        return self._each(lines, _next_of_logs)
+        return self._each(lines)
 
-    def _each(self, items: Any, following: Callable[[Any], Any]) -> Iterator[Any]:
+    def _each(self, items: Any) -> Iterator[Any]:
         """Item by item; what is left half read is ended."""
-        item = self._sync.wait(following(items))
+        item = self._sync.wait(_next(items))
         try:
             while item is not None:
                 yield item
-                item = self._sync.wait(following(items))
+                item = self._sync.wait(_next(items))
         finally:
             self._sync.wait(_end(items))
 
@@ -585,14 +588,8 @@ class SyncRun(Generic[R]):
         self._sync.wait(self._run.retry(reason, cascade=cascade, fresh=fresh))
 
 
-async def _next_of_stream(frames: Any) -> Frame | None:
-    frame: Frame | None = await anext(frames, None)
-    return frame
-
-
-async def _next_of_logs(lines: Any) -> LogLine | None:
-    line: LogLine | None = await anext(lines, None)
-    return line
+async def _next(items: Any) -> Any:
+    return await anext(items, None)
 
 
 async def _end(items: Any) -> None:

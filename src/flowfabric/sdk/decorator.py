@@ -79,9 +79,10 @@ class TaskDecorator:
     `budgets`: what it spends from; it starts only while each has room. `quota`: how many may start
     per window and run at once, for each `concurrency_key` by itself: a text, or a function of some
     per window and run at once, for each `concurrency_key` by itself: a text, or a function of some
-    of the task's arguments, such as `lambda customer: customer`. `serial`: executions of one key,
-    given likewise, run one at a time in order of submission; with `on_head_failure="hold"` a failed
-    one holds up those behind it. `log_level`: from which level on
+    of the task's arguments, such as `lambda customer: customer`. `fair`: executions of one key,
+    given likewise, share the lane with those of others, however many wait. `serial`: those of one
+    key run one at a time in order of submission; with `on_head_failure="hold"` a failed one holds
+    up those behind it. `log_level`: from which level on
     what it logs is kept with the run, `info` unless given; None keeps nothing. `version`: of its
     code, recorded with what it does; with `pin` only workers that have it run what was submitted
     with it, or list it in `accepts`. `on_mismatch`: `fail` fails a run that the code does not fit,

@@ -202,13 +202,15 @@ class LimitMethods:
         budgets: Iterable[str] | None = None,
         quota: str | None = None,
         tenant_weights: Mapping[str, int] | None = None,
+        fair_weights: Mapping[str, int] | None = None,
     ) -> LaneConfigured:
         """How a lane shares its workers, lets work age, and bounds what is submitted to it.
 
         `weight`: its share beside other lanes of a worker, 1 unless set. `aging`: so much waiting
         outweighs one step of priority; 0 keeps priorities strict. `budgets` and `quota`: the bounds
         of new work on the lane; an empty list and an empty text remove them. `tenant_weights`: the
-        shares of namespaces beside the others of the lane, 1 unless set.
+        shares of namespaces beside the others of the lane, 1 unless set. `fair_weights`: the same
+        of fair keys, for what is submitted from then on.
 
             await ff.configure_lane("default", tenant_weights={"acme": 3})
         """
@@ -220,6 +222,7 @@ class LimitMethods:
             budget_ids=None if budgets is None else names_of(budgets, "budgets"),
             quota_policy_id=quota,
             tenant_weights=tenant_weights,
+            fair_weights=fair_weights,
         )
 
 

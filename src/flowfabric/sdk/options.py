@@ -72,6 +72,7 @@ class TaskOrder:
     on_head_failure: HeadFailure
     unique: str | None
     settings: NewUnique  # with another key
+    fair: str | None
 
     def meaning(self, key: str) -> NewUnique:
         """What a key means."""
@@ -97,6 +98,7 @@ class TaskKeywords(TypedDict, total=False):
     budgets: Iterable[str]
     quota: str | None
     concurrency_key: ConcurrencyKey | None
+    fair: SerialKey | None
     serial: SerialKey | None
     on_head_failure: OnHeadFailure
     unique: SerialKey | None
@@ -137,6 +139,7 @@ class TaskOptions:
     budgets: Iterable[str] = ()
     quota: str | None = None
     concurrency_key: ConcurrencyKey | None = None
+    fair: SerialKey | None = None
     serial: SerialKey | None = None
     on_head_failure: OnHeadFailure = "next"
     unique: SerialKey | None = None
@@ -173,7 +176,8 @@ class TaskOptions:
 
     def order(self) -> TaskOrder:
         """How its executions are ordered among others, and what may exist once."""
-        for name, key in (("serial", self.serial), ("unique", self.unique)):
+        keys = {"fair": self.fair, "serial": self.serial, "unique": self.unique}
+        for name, key in keys.items():
             if not callable(key) and key is not None:
                 check_text(key, field=name, max_bytes=IDEMPOTENCY_KEY_BYTES)
         word = check_word(self.on_head_failure, HeadFailure, field="on_head_failure")
@@ -195,6 +199,7 @@ class TaskOptions:
                 batch_items=items,
                 batch_ms=batch_ms,
             ),
+            None if callable(self.fair) else self.fair,
         )
         if self.unique is None:
             for name in ("while_", "debounce", "debounce_max", "batch"):
@@ -334,6 +339,7 @@ class SubmitKeywords(TypedDict, total=False):
     budgets: Iterable[str] | None
     quota: str | None
     concurrency_key: str | None
+    fair: str | None
     serial: str | None
     unique: str | None
     on_success: HookTask | None
@@ -356,6 +362,7 @@ class SubmitOptions:
     budgets: Iterable[str] | None = None
     quota: str | None = None
     concurrency_key: str | None = None
+    fair: str | None = None
     serial: str | None = None
     unique: str | None = None
     on_success: HookTask | None = None

@@ -80,6 +80,10 @@ class SubmitMethods(Home):
     ) -> Run[R]: ...
     @overload
     async def submit(
+        self, task: Task[..., R], /, *args: Any, fair: str | None, **more: Any
+    ) -> Run[R]: ...
+    @overload
+    async def submit(
         self, task: Task[..., R], /, *args: Any, serial: str | None, **more: Any
     ) -> Run[R]: ...
     @overload
@@ -116,6 +120,7 @@ class SubmitMethods(Home):
         budgets: Iterable[str] | None = None,
         quota: str | None = None,
         concurrency_key: str | None = None,
+        fair: str | None = None,
         serial: str | None = None,
         unique: str | None = None,
         on_success: HookTask | None = None,
@@ -140,6 +145,7 @@ class SubmitMethods(Home):
         budgets: Iterable[str] | None = None,
         quota: str | None = None,
         concurrency_key: str | None = None,
+        fair: str | None = None,
         serial: str | None = None,
         unique: str | None = None,
         on_success: HookTask | None = None,
@@ -153,14 +159,12 @@ class SubmitMethods(Home):
         from now, or not before `start_at`, an aware datetime; `deadline` may be either of the two.
         `connection` is yours, with an open transaction (asyncpg, psycopg, SQLAlchemy, Django): the
         work then exists exactly if that commits. `budgets`, `quota` and `concurrency_key` bound
-        this run instead of the task's own. `serial` and `unique` are its keys, and `run.answer`
-        tells what a taken key led to. `on_success`, `on_failure` (it failed or expired) and
-        `on_end` are tasks, or names of tasks, of which a run is created when this one ends, in that
-        transaction; each is told how, as a `RunEnded`. A wrong argument is refused by name. In a
-        handler it is a journaled call: another run of the handler gets the same run.
+        this run instead of the task's own. `fair`, `serial` and `unique` are its keys, and
+        `run.answer` tells what a taken key led to. `on_success`, `on_failure` (it failed or
+        expired) and `on_end`: tasks, or their names, of which a run is created in the transaction
+        of its end, told of it by a `RunEnded`. In a handler another run of it gets the same run.
 
         ```
-        await ff.submit(brief, "solar")                            # as brief.submit("solar")
         await ff.submit(brief, "solar", key="solar-2026", delay="10m", tags={"team.name": "a"})
         await ff.submit("brief", {"topic": "solar"})  # a task that is not imported here
         ```
@@ -177,6 +181,7 @@ class SubmitMethods(Home):
             budgets=budgets,
             quota=quota,
             concurrency_key=concurrency_key,
+            fair=fair,
             serial=serial,
             unique=unique,
             on_success=on_success,

@@ -71,6 +71,8 @@ class Task(Generic[P, R]):
         self.order = options.order()
         serial = options.serial
         self.serial_of = KeyOf(serial, form, "serial") if callable(serial) else None
+        fair = options.fair
+        self.fair_of = KeyOf(fair, form, "fair") if callable(fair) else None
         unique = options.unique
         self.unique_of = KeyOf(unique, form, "unique") if callable(unique) else None
         retry = self.policy.retry_policy
@@ -85,7 +87,7 @@ class Task(Generic[P, R]):
     @property
     def has_computed_keys(self) -> bool:
         """Whether any of its keys is computed from its arguments."""
-        computed = (self.key_of, self.serial_of, self.unique_of)
+        computed = (self.key_of, self.fair_of, self.serial_of, self.unique_of)
         return any(each is not None for each in computed)
 
     @cached_property
@@ -208,6 +210,7 @@ class Call(Record, Generic[R], frozen=True):
             if task is None or serial is None
             else task.order.on_head_failure,
             unique=self._unique(),
+            fair_key=self._fair_key(),
             tags={} if options.tags is None else options.tags,
             policy=options.applied_to(task.policy if task else DEFAULT_POLICY),
             delay_until=options.delay_until(),
@@ -244,6 +247,14 @@ class Call(Record, Generic[R], frozen=True):
         if key is None:
             return None
         return NewUnique(key=key) if task is None else task.order.meaning(key)
+
+    def _fair_key(self) -> str | None:
+        task = self.task
+        if self.options.fair is not None or task is None:
+            return self.options.fair
+        if task.fair_of is not None:
+            return task.fair_of(self.payload, self.pending)
+        return task.order.fair
 
     def _serial_key(self) -> str | None:
         task = self.task
@@ -292,6 +303,8 @@ def new_hook(
         raise InvalidInput(f"{detail} has none of; give one by its options", field=field)
     if (options.serial or task.order.serial or task.serial_of) is not None:
         raise InvalidInput(f"{field}: {task.name} is serial, and a hook joins no line", field=field)
+    if (options.fair or task.order.fair or task.fair_of) is not None:
+        raise InvalidInput(f"{field}: {task.name} is fair, and a hook has no fair key", field=field)
     if (options.unique or task.order.unique or task.unique_of) is not None:
         raise InvalidInput(f"{field}: {task.name} is unique, and each end has a hook", field=field)
     made = Call(task.name, b"", options, task).hookless_request()

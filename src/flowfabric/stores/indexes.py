@@ -23,6 +23,7 @@ from flowfabric.stores.tables import (
     DEAD,
     EDGES,
     EDGES_AHEAD,
+    FAIR,
     FLOWS,
     LEDGER,
     MEMBERS,
@@ -321,6 +322,20 @@ WAITPOINTS_OF: Final = Index(
 SIGNALS_OF: Final = Index("ff_signal_execution", SIGNALS, "execution_id")
 WATCHES_OF: Final = Index("ff_watch_watcher", WATCHES, "watcher_id", "waitpoint_id")
 
+# Fair keys: the clock of a queue, and the last of a key.
+FAIR_TAGS: Final = Index(
+    "ff_fair_tag",
+    FAIR,
+    *("namespace", "lane_id", "priority", "phase", "tag"),
+    also=("execution_id",),
+)
+FAIR_KEYS: Final = Index(
+    "ff_fair_key",
+    FAIR,
+    *("namespace", "lane_id", "priority", "fair_key", "finish"),
+    also=("execution_id",),
+)
+
 # Schedules
 SCHEDULES_OF_ORIGIN: Final = Index(
     "ff_schedule_origin", SCHEDULES, "namespace", "origin", present="origin"
@@ -358,6 +373,8 @@ INDEXES: Final[tuple[Index[Any], ...]] = (
     DEAD_LETTERS,
     DEAD_OF_KIND,
     DEAD_OF_CATEGORY,
+    FAIR_TAGS,
+    FAIR_KEYS,
     SCHEDULES_OF_ORIGIN,
     *DUE_OF.values(),
 )

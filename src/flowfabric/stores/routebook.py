@@ -50,8 +50,9 @@ def _lane(row: Sequence[Any]) -> Lane:
     lane = LANES.decoded(list(intact(row, "the row")))
     check_integer(lane.weight, field="weight", least=1, most=LANE_WEIGHT_MAX)
     check_integer(lane.aging_ms, field="aging_ms", least=0, most=AGING_MS_MAX)
-    for name, weight in lane.tenant_weights.items():
-        check_integer(weight, field=f"tenant_weights {name}", least=1, most=LANE_WEIGHT_MAX)
+    for weights in (lane.tenant_weights, lane.fair_weights):
+        for name, weight in weights.items():
+            check_integer(weight, field=f"weight of {name}", least=1, most=LANE_WEIGHT_MAX)
     return lane
 
 

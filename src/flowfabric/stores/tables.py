@@ -31,6 +31,7 @@ from flowfabric.model.bulk import OperationRow
 from flowfabric.model.columns import Text, held
 from flowfabric.model.dead import DeadRow
 from flowfabric.model.execution import IdempotencyRecord
+from flowfabric.model.fair import FairRow
 from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
 from flowfabric.model.group import DeliveryRow, GroupRow
@@ -391,6 +392,8 @@ WATCHES: Final = Table("ff_watch", WatchRow, 2)
 LINE_ROWS: Final = Table("ff_serial", LineRow, 2)
 PLACES: Final = Table("ff_serial_line", PlaceRow, 3)
 UNIQUES: Final = Table("ff_unique", UniqueRow, 3)
+# Only of executions with a fair key that have not ended.
+FAIR: Final = Table("ff_fair", FairRow, 1, of_execution=True)
 # Replies to owners at the end of leases, for executions that go on.
 ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
@@ -402,7 +405,7 @@ LANES: Final = Table(
     Lane,
     1,
     in_catalog=True,
-    absent={"bounds": UNBOUNDED, "tenant_weights": {}},
+    absent={"bounds": UNBOUNDED, "tenant_weights": {}, "fair_weights": {}},
 )
 KEYS: Final = Table("ff_idempotency", IdempotencyRecord, 2, due="expires_at", is_mostly_new=True)
 # Workers are searched by the instant at which they count as gone.
@@ -534,6 +537,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     LINE_ROWS,
     PLACES,
     UNIQUES,
+    FAIR,
     ANSWERS,
     SECRETS,
     ACCESS_TOKENS,

@@ -36,7 +36,7 @@ HUGE: Final = 1 << 62
 WORDS: Final = (
     *("attempt_type", "next_attempt_type", "outcome", "event_type", "scope_type", "grant_kind"),
     *("counted", "reason_code", "requested_by", "timeout_behavior", "cause", "kind"),
-    "action",
+    *("action", "phase"),
 )
 JSON: Final = (
     ("ff_exec_body", "policy"),
@@ -47,6 +47,7 @@ JSON: Final = (
     ("ff_access_token", "namespaces"),
     ("ff_lane_registry", "bounds"),
     ("ff_lane_registry", "tenant_weights"),
+    ("ff_lane_registry", "fair_weights"),
     ("ff_worker_registry", "lanes"),
     ("ff_worker_registry", "kinds"),
     ("ff_claim", "leases"),

@@ -72,6 +72,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     journaled.LaterChapter,
     journaled.ForkedRun,
     lines.Serial,
+    lines.Fair,
     lines.HeldLine,
     lines.Gathering,
     journaled.Publishing,

@@ -31,6 +31,23 @@ class Serial(Living):
         await self.finish(lab, notes["late"])
 
 
+class Fair(Living):
+    """Two keys share a lane: one has three waiting, and runs one."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        await lab.engine.configure_lane(lane_id=self.lane, fair_weights={"few": 2})
+        many = [await self.create(lab, fair_key="many") for _ in range(4)]
+        assert (await self.claim(lab)).execution_id == many[0]
+        return {"many": many, "few": await self.create(lab, fair_key="few")}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        newcomer = await self.create(lab, fair_key="new")
+        order = await self.claims(lab)
+        assert set(order[:2]) == {notes["few"], newcomer}
+        assert order[2:] == notes["many"][1:]
+        assert (await lab.describe(newcomer)).fair_key == "new"
+
+
 class HeldLine(Living):
     """A failed head holds up the one behind it."""
 

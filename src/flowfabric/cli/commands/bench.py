@@ -12,7 +12,7 @@ from flowfabric.cli.exits import CommandFailed, Exit
 from flowfabric.cli.grammar import FfParser
 
 SCENARIOS: Final = (
-    *("cycle", "worker", "latency", "single", "stream", "events", "durable"),
+    *("cycle", "worker", "latency", "single", "stream", "events", "durable", "http"),
     *("schedules", "sleepers", "order"),
 )
 # Measured by `benchmarks/`, which is not in the wheel.

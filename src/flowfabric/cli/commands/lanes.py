@@ -48,6 +48,13 @@ def add_arguments(parser: FfParser) -> None:
         help="set: a tenant's part beside the others of the lane; 1 is what all have (repeat)",
     )
     parser.add_argument(
+        "--fair-weight",
+        action="append",
+        type=values.weight,
+        metavar="KEY=N",
+        help="set: the part of a fair key beside others, for new work (repeat)",
+    )
+    parser.add_argument(
         "--aging",
         type=values.duration_ms,
         metavar="TIME",
@@ -130,7 +137,10 @@ async def _switch(call: Call) -> Exit:
     return Exit.OK
 
 
-_SETTINGS: Final = ("weight", "tenant_weight", "aging", "budget", "no_budget", "quota", "no_quota")
+_SETTINGS: Final = (
+    *("weight", "tenant_weight", "fair_weight", "aging"),
+    *("budget", "no_budget", "quota", "no_quota"),
+)
 
 
 def _given(call: Call) -> list[str]:
@@ -157,7 +167,8 @@ async def _configure(call: Call) -> Exit:
             aging_ms=arguments.aging,
             budget_ids=() if arguments.no_budget else arguments.budget,
             quota_policy_id="" if arguments.no_quota else arguments.quota,
-            tenant_weights=_weights(arguments.tenant_weight),
+            tenant_weights=_weights(arguments.tenant_weight, "--tenant-weight"),
+            fair_weights=_weights(arguments.fair_weight, "--fair-weight"),
         )
     if call.terminal.as_json:
         call.terminal.document(plain(configured))
@@ -167,11 +178,11 @@ async def _configure(call: Call) -> Exit:
     return Exit.OK
 
 
-def _weights(pairs: list[tuple[str, int]] | None) -> dict[str, int] | None:
+def _weights(pairs: list[tuple[str, int]] | None, option: str) -> dict[str, int] | None:
     if pairs is None:
         return None
     if len({name for name, _ in pairs}) < len(pairs):
-        raise usage("--tenant-weight: a namespace is given twice", advice="give each once")
+        raise usage(f"{option}: a name is given twice", advice="give each once")
     return dict(pairs)
 
 
@@ -179,6 +190,7 @@ def settings_of(lane: LaneSummary | LaneConfigured) -> str:
     """The settings of a lane that are not the default."""
     parts = [f"weight {lane.weight}"] if lane.weight != 1 else []
     parts += [f"{name} {weight}" for name, weight in lane.tenant_weights.items()]
+    parts += [f"fair {name} {weight}" for name, weight in lane.fair_weights.items()]
     if lane.aging_ms:
         parts.append(f"aging {span(lane.aging_ms)}")
     return ", ".join([*parts, *bounds_of(lane.bounds)])

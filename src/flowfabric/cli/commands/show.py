@@ -101,6 +101,7 @@ def _facts(snapshot: ExecutionSnapshot, wait: WaitInfo | None, now: int) -> list
         ("namespace", snapshot.namespace),
         ("needs", ", ".join(snapshot.required_capabilities)),
         ("limits", ", ".join(bounds_of(snapshot.bounds))),
+        ("fair key", snapshot.fair_key or ""),
         ("serial key", snapshot.serial_key or ""),
         ("unique key", snapshot.unique_key or ""),
         ("tags", ", ".join(f"{key}={value}" for key, value in snapshot.tags.items())),

@@ -50,6 +50,9 @@ def add_arguments(parser: FfParser) -> None:
 def _add_keys(parser: FfParser) -> None:
     """Order among others, and uniqueness."""
     parser.add_argument(
+        "--fair", metavar="KEY", help="those of one key share the lane with those of others"
+    )
+    parser.add_argument(
         "--serial", metavar="KEY", help="those of one key run one at a time, in their order"
     )
     parser.add_argument(
@@ -107,6 +110,7 @@ async def submit(call: Call) -> Exit:
             payload_encoding="json",
             creator_identity="ff",
             idempotency_key=arguments.key,
+            fair_key=arguments.fair,
             serial_key=arguments.serial,
             on_head_failure=arguments.on_head_failure,
             unique=_unique(arguments),

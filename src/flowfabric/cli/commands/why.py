@@ -12,6 +12,7 @@ from flowfabric.cli.show.executions import origin_of, schedule_of, successors_of
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
 from flowfabric.cli.show.times import both, span
+from flowfabric.limits import FAIR_COUNTED_MAX
 from flowfabric.model.results import Explanation
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 
@@ -59,6 +60,7 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
     pairs = [
         ("since", both(explanation.since, now)),
         ("waiting for", explanation.waiting_for.removeprefix("waiting_for_").replace("_", " ")),
+        ("fair key", _fair(explanation)),
         ("runs step", _step(explanation, now)),
         (due, both(explanation.due_at, now)),
         ("missing", ", ".join(explanation.missing_capabilities)),
@@ -71,6 +73,15 @@ def show_explanation(call: Call, explanation: Explanation, now: int) -> None:
     if explanation.public_state in TERMINAL_STATES:
         return
     _show_tables(call, explanation, now)
+
+
+def _fair(explanation: Explanation) -> str:
+    """Its fair key, and how many are before it."""
+    key, ahead = explanation.fair_key, explanation.fair_ahead
+    if key is None or ahead is None:
+        return key or ""
+    count = f"{ahead} or more" if ahead >= FAIR_COUNTED_MAX else str(ahead)
+    return f"{key}; {count} with fair keys before it"
 
 
 def _step(explanation: Explanation, now: int) -> str:

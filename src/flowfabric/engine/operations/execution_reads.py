@@ -22,7 +22,7 @@ from flowfabric.engine.operations.core_fields import (
 from flowfabric.engine.operations.flow_looks import look_at_dependencies
 from flowfabric.engine.operations.journal import last_told
 from flowfabric.engine.operations.limit_looks import look_at_bounds
-from flowfabric.engine.operations.line_looks import look_at_line
+from flowfabric.engine.operations.line_looks import fair_ahead, look_at_line
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.wait_reads import look_at_wait
@@ -241,6 +241,7 @@ async def explain(machine: Machine, request: api.Explain) -> Explanation:
         others = await look_at_dependencies(execution, reader)
         last, running = await last_told(reader, execution)
         line = await look_at_line(execution, reader)
+        ahead = await fair_ahead(execution, reader)
         waiting = None
         if execution.is_waiting and pinned_version(execution.route) is not None:
             # Of the same version alone: others have other routes.
@@ -254,7 +255,13 @@ async def explain(machine: Machine, request: api.Explain) -> Explanation:
             line=line,
         )
         started_by = await _schedule_of(reader, execution)
-        return replace(explained, successors=successors_told(execution), schedule=started_by)
+        return replace(
+            explained,
+            successors=successors_told(execution),
+            schedule=started_by,
+            fair_key=execution.fair_key,
+            fair_ahead=ahead,
+        )
 
     return await machine.read(work)
 

@@ -9,7 +9,7 @@ from flowfabric import limits
 from flowfabric.api import executions as api
 from flowfabric.api.executions import NewExecution
 from flowfabric.engine.machine import Machine
-from flowfabric.engine.operations.performing import answers
+from flowfabric.engine.operations.performing import answers, readied
 from flowfabric.engine.operations.requests import to_create
 from flowfabric.engine.operations.submits import recorded_submit, submit_recorded
 from flowfabric.errors import FlowFabricError, InvalidInput
@@ -20,12 +20,12 @@ from flowfabric.model.checks import check_list, check_uuid
 from flowfabric.model.results import CreateResult
 
 
-@answers(api.NewExecution)
-async def create_execution(machine: Machine, request: NewExecution) -> CreateResult:
+@readied(api.NewExecution)
+async def create_execution(machine: Machine, request: NewExecution) -> CreateExecution:
     """Create one, which shares a commit with other commands."""
     command = to_create(request, machine.config, _new_id(machine, request))
     await machine.known.ensure((command,))
-    return await machine.execute(command)
+    return command
 
 
 @answers(api.CreateExecutions)

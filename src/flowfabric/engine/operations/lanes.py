@@ -87,6 +87,7 @@ async def configure_lane(machine: Machine, request: api.ConfigureLane) -> LaneCo
         budget_ids=None if budget_ids is None else asked.budget_ids,
         quota_policy_id="" if quota_policy_id == "" else asked.quota_policy_id,
         tenant_weights=check_weights(request.tenant_weights, field="tenant_weights"),
+        fair_weights=check_weights(request.fair_weights, field="fair_weights"),
         actor=machine.actor(request.actor),
     )
     return await machine.execute(command)
@@ -121,4 +122,5 @@ def _summary(name: str, lane: Lane, counts: Mapping[str, int]) -> LaneSummary:
         lane.aging_ms,
         lane.bounds,
         lane.tenant_weights,
+        lane.fair_weights,
     )

@@ -2,7 +2,8 @@
 
 An operation decided by one command is a function from the checked request to that command; many of
 them share a commit. Each other one is a coroutine that returns the reply itself. One that may wait
-has both: asked for together with others, and without a wait, it is a command among theirs.
+has both: asked for together with others, and without a wait, it is a command among theirs. One that
+has to look before it can be decided is made by a coroutine, and shares a commit all the same.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ T = TypeVar("T")
 COMMANDS: Final[dict[type[Request[Any]], Callable[[Machine, Any], Command[Any]]]] = {}
 ANSWERS: Final[dict[type[Request[Any]], Callable[[Machine, Any], Awaitable[Any]]]] = {}
 AT_ONCE: Final[dict[type[Request[Any]], Callable[[Machine, Any], Command[Any]]]] = {}
+READIED: Final[dict[type[Request[Any]], Callable[[Machine, Any], Awaitable[Command[Any]]]]] = {}
 
 
 def commands(
@@ -68,6 +70,20 @@ def at_once(
 
     def enter(make: Callable[[Machine, Q], C]) -> Callable[[Machine, Q], C]:
         AT_ONCE[request] = make
+        return make
+
+    return enter
+
+
+def readied(
+    request: type[Q],
+) -> Callable[[Callable[[Machine, Q], Awaitable[C]]], Callable[[Machine, Q], Awaitable[C]]]:
+    """This coroutine makes the command of the request once what it refers to is known."""
+
+    def enter(
+        make: Callable[[Machine, Q], Awaitable[C]],
+    ) -> Callable[[Machine, Q], Awaitable[C]]:
+        READIED[request] = make
         return make
 
     return enter

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from flowfabric import limits
 from flowfabric.api.executions import NewExecution, NewUnique
 from flowfabric.errors import InvalidInput
 from flowfabric.kernel.order.unique import count_items
 from flowfabric.model.checks import check_integer, check_text
+from flowfabric.model.fair import Fair
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.ties import UNTIED, Ties
 from flowfabric.model.unique import Unique
 from flowfabric.model.words import HeadFailure, OnConflict, UniqueWhile
 
+_NEXT: Final = HeadFailure.NEXT  # reading a member of an enumeration costs more, for every create
+
 
 def ties_of(request: NewExecution) -> Ties:
     """The ties that a request asks for; every problem names its field."""
-    unique = _unique(request)
-    on_failure = request.on_head_failure
-    if request.serial_key is None:
-        if on_failure != HeadFailure.NEXT:
+    unique, fair, serial = _unique(request), request.fair_key, request.serial_key
+    if serial is None:
+        if request.on_head_failure != _NEXT:
             raise InvalidInput("on_head_failure: needs a serial_key", field="on_head_failure")
-        return UNTIED if unique is None else Ties(unique=unique)
-    key = _key(request.serial_key, "serial_key")
-    word = check_word(on_failure, HeadFailure, field="on_head_failure")
-    return Ties(serial_key=key, holds_line=word is HeadFailure.HOLD, unique=unique)
+        if unique is None and fair is None:
+            return UNTIED
+    word = check_word(request.on_head_failure, HeadFailure, field="on_head_failure")
+    return Ties(
+        serial_key=None if serial is None else _key(serial, "serial_key"),
+        holds_line=word is HeadFailure.HOLD,
+        unique=unique,
+        fair=None if fair is None else Fair(_key(fair, "fair_key")),
+    )
 
 
 def order_of(ties: Ties) -> Ties:
-    """The ties that another run of the same work shares: its line."""
-    if ties.serial_key is None:
+    """The ties that another run of the same work shares: its line, and its fair key."""
+    if ties.serial_key is None and ties.fair is None:
         return UNTIED
-    return Ties(serial_key=ties.serial_key, holds_line=ties.holds_line)
+    fair = None if ties.fair is None else Fair(ties.fair.key)
+    return Ties(serial_key=ties.serial_key, holds_line=ties.holds_line, fair=fair)
 
 
 def refuse_unique(request: NewExecution, what: str) -> None:

@@ -118,6 +118,12 @@ class Rows:
             self._stored[table].add(key)
         self.put_at(table, key, None)
 
+    def put_unseen(self, table: Table[R], key: Key, record: R) -> None:
+        """Change a row that is there, whether it was loaded or not."""
+        if key not in self._images[table]:
+            self._stored[table].add(key)
+        self.put_at(table, key, record)
+
     def put_at(
         self, table: Table[R], key: Key, record: R | None, fields: tuple[str, ...] | None = None
     ) -> None:

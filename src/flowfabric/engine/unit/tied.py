@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
+from flowfabric.engine.unit.fair import Fairs
 from flowfabric.engine.unit.flows.graph import Graph
 from flowfabric.engine.unit.lines import Lines
 from flowfabric.engine.unit.overlay import Overlay
@@ -34,6 +35,11 @@ class Tied:
         return Lines(self._tx, self._view, self._overlay)
 
     @cached_property
+    def fairs(self) -> Fairs:
+        """The tags of fair keys."""
+        return Fairs(self._view, self._overlay)
+
+    @cached_property
     def uniques(self) -> Uniques:
         """Unique keys."""
         return Uniques(self._tx, self._view)
@@ -42,6 +48,7 @@ class Tied:
         """Everything that follows from tied executions that were created, ended or live again, and
         from ends of flows with hooks."""
         moves = self._view.take_tied_moves()
+        await self.fairs.follow(moves)
         await self.successors.follow(moves)
         if ended := self._view.take_flow_ends():
             await self.successors.follow_flows(ended)

@@ -15,22 +15,25 @@ from flowfabric.kernel.execution.create import CreateExecution, create
 from flowfabric.kernel.execution.dead import is_dead, letter
 from flowfabric.kernel.execution.operate import SetTag
 from flowfabric.kernel.execution.replay import Replay
+from flowfabric.kernel.order.fair import row_of
 from flowfabric.kernel.registry import RULES
 from flowfabric.kernel.wait.watch import owed
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
+from flowfabric.model.fair import FairRow
 from flowfabric.model.flow import FlowRow
 from flowfabric.model.mailbox import MailboxRow
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Route
 from flowfabric.model.statistic import Counted, WorkCount
-from flowfabric.model.ties import UNTIED
+from flowfabric.model.ties import UNTIED, Ties
 from flowfabric.stores.base import Changes, Corrupt
 from flowfabric.stores.tables import (
     ATTACHMENTS,
     DEAD,
+    FAIR,
     KEYS,
     MAILBOXES,
     TABLE_OF,
@@ -262,8 +265,31 @@ class View:
         key = after.execution_id
         self.executions[key] = after
         self.changes.update(before, after)
+        if after.ties is not UNTIED and after.ties.fair is not None:
+            self._keep_fair(row_of(before), row_of(after), key)
         if key not in self.changes.created:
             self.stored.setdefault(key, before)
+
+    def _keep_fair(self, before: FairRow | None, after: FairRow | None, key: str) -> None:
+        """The row of an execution with a fair key changes with it."""
+        if after is None:
+            if before is not None:
+                self.rows.drop_unseen(FAIR, (key,))
+        elif before is None:  # it lives again
+            self.rows.put(FAIR, after)
+        elif before != after:
+            self.rows.put_unseen(FAIR, (key,), after)
+
+    def retie(self, execution_id: str, ties: Ties) -> Execution | None:
+        """Other ties of an execution that this batch creates; none where it is written already."""
+        new, current = self.changes.created.get(execution_id), self.execution(execution_id)
+        if new is None or current is None:
+            return None
+        self.changes.created[execution_id] = (replace(new[0], ties=ties), new[1])
+        changed = self.executions[execution_id] = replace(current, ties=ties)
+        if execution_id in self.changes.updated:
+            self.changes.updated[execution_id] = changed
+        return changed
 
     @property
     def has_unwritten(self) -> bool:

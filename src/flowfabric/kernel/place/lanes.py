@@ -36,6 +36,7 @@ class ConfigureLane(Command[LaneConfigured], frozen=True, kw_only=True):
     budget_ids: tuple[str, ...] | None
     quota_policy_id: str | None  # empty: removes the quota
     tenant_weights: Mapping[str, int] | None = None  # of the named ones; a weight of 1 is none
+    fair_weights: Mapping[str, int] | None = None
 
     def needs(self, need: Needs) -> None:
         """The lanes."""
@@ -98,9 +99,12 @@ def configure_lane(
     if refusal := _unreadable(lane_id, catalog):
         return Decision(refusal)
     old = catalog.lanes.get(lane_id) or Lane(lane_id, LaneState.ACTIVE, at.now, at.now)
-    weights = with_weights(old.tenant_weights, command.tenant_weights)
-    if isinstance(weights, Refused):
-        return Decision(weights)
+    tenants = with_weights(old.tenant_weights, command.tenant_weights, "tenant_weights")
+    keys = with_weights(old.fair_weights, command.fair_weights, "fair_weights")
+    if isinstance(tenants, Refused):
+        return Decision(tenants)
+    if isinstance(keys, Refused):
+        return Decision(keys)
     budgets, quota = command.budget_ids, command.quota_policy_id
     lane = replace(
         old,
@@ -111,26 +115,29 @@ def configure_lane(
             budget_ids=old.bounds.budget_ids if budgets is None else budgets,
             quota_policy_id=old.bounds.quota_policy_id if quota is None else quota or None,
         ),
-        tenant_weights=weights,
+        tenant_weights=tenants,
+        fair_weights=keys,
     )
-    reply = LaneConfigured(lane_id, lane.weight, lane.aging_ms, lane.bounds, weights)
+    reply = LaneConfigured(lane_id, lane.weight, lane.aging_ms, lane.bounds, tenants, keys)
     details: dict[str, object] = {"weight": lane.weight, "aging_ms": lane.aging_ms}
     if command.tenant_weights:
         details["tenant_weights"] = command.tenant_weights
+    if command.fair_weights:
+        details["fair_weights"] = command.fair_weights
     audit = _changed(lane_id, details, at)
     return Decision(reply, events=(audit,), saves=(lane,))
 
 
 def with_weights(
-    old: Mapping[str, int], changed: Mapping[str, int] | None
+    old: Mapping[str, int], changed: Mapping[str, int] | None, field: str
 ) -> Mapping[str, int] | Refused:
     """Weights after a change of some; those that are as all others have are not kept."""
     if not changed:
         return old
     weights = {name: weight for name, weight in sorted({**old, **changed}.items()) if weight != 1}
     if len(weights) > LANE_WEIGHTS_MAX:
-        detail = f"tenant_weights: the lane would have more than {LANE_WEIGHTS_MAX}"
-        return Refused(InvalidInput, detail, {"field": "tenant_weights"})
+        detail = f"{field}: the lane would have more than {LANE_WEIGHTS_MAX}"
+        return Refused(InvalidInput, detail, {"field": field})
     return weights
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -51,12 +52,12 @@ class Description:
 
     async def for_programs(self, service: Service, call: Call) -> Answer:
         """As JSON."""
-        body = self._made(service)["json"]
+        body = (await self._made(service))["json"]
         return unless_known(call, Answer(body, headers=(content_tag(body),)))
 
     async def for_people(self, service: Service, call: Call) -> Answer:
         """As HTML."""
-        body = self._made(service)["html"]
+        body = (await self._made(service))["html"]
         headers = (
             content_tag(body),
             (b"content-security-policy", POLICY.encode()),
@@ -65,8 +66,13 @@ class Description:
         )
         return unless_known(call, Answer(body, media=_HTML.encode(), headers=headers))
 
-    def _made(self, service: Service) -> dict[str, bytes]:
+    async def _made(self, service: Service) -> dict[str, bytes]:
+        """In a thread: it takes a while, and a server whose loop lags refuses work."""
         if not self._bodies:
-            made = self.document(service.engine.capabilities().version)
-            self._bodies = {"json": to_json(made), "html": page(made)}
+            version = service.engine.capabilities().version
+            self._bodies = await asyncio.to_thread(self._written, version)
         return self._bodies
+
+    def _written(self, version: str) -> dict[str, bytes]:
+        made = self.document(version)
+        return {"json": to_json(made), "html": page(made)}
