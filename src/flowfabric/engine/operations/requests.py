@@ -40,7 +40,7 @@ HOOKS: Final = (Role.ON_SUCCESS.value, Role.ON_FAILURE.value, Role.ON_END.value)
 _route_cache: dict[
     tuple[str, str, str, tuple[str, ...]], Route
 ] = {}  # What ties an execution to others, and how most requests have it.
-_tying: Final = attrgetter(*HOOKS, "unique", "serial_key", "on_head_failure")
+_tying: Final = attrgetter(*HOOKS, "unique", "fair_key", "serial_key", "on_head_failure")
 _LOOSE: Final = _tying(NewExecution(execution_kind="any"))
 
 _hook_cache: dict[tuple[int, str], tuple[NewHook, Hook]] = {}
