@@ -117,6 +117,7 @@ _NOT_OVER_HTTP = {
     "test_a_wait_has_bounds": _SLICED,
     "test_numbers_out_of_bounds_are_refused": _SLICED,
     "test_a_waiter_in_the_same_process_need_not_look": _BESIDE,
+    "test_other_ends_are_looked_at": _BESIDE,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -168,7 +169,10 @@ def test_mistakes_about_budgets_are_told_and_change_nothing(
     assert desk.json("budget") == before
 
 
-def test_looking_at_limits_makes_no_database(desk: Desk) -> None:
+def test_looking_at_limits_makes_no_database(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk(tmp_path, capsys)  # a server has made one
     for words in (("budget",), ("budget", "show", "b"), ("quota", "ls"), ("quota", "show", "q")):
         assert desk.ff(*words) == Exit.NOT_FOUND
     assert not desk.path.exists()

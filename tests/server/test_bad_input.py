@@ -277,6 +277,14 @@ async def test_a_body_without_a_length_and_a_gzip_bomb_stop_at_the_limit(quick: 
     assert (cut.status, cut.json["code"]) == (400, "malformed_request")
 
 
+@pytest.mark.parametrize("length", ["0" * 5_000 + "2", "9" * 5_000, "٣"])
+@scenario
+async def test_a_length_that_is_hard_to_read_is_refused(quick: Lab, length: str) -> None:
+    desk = Desk(quick.engine)
+    headers = {**JSON, "Content-Length": length.encode().decode("latin-1")}
+    assert 400 <= (await desk.ask("POST", NEW, headers=headers, parts=[b"{}"])).status < 500
+
+
 @scenario
 async def test_types_and_request_ids(quick: Lab) -> None:
     desk = Desk(quick.engine)

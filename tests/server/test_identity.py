@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -134,8 +135,9 @@ async def test_patch_budgets_x_without_if_match_is_428_with_a_stale_one_412_and_
     done = await desk.patch("/v1/budgets/x", change, headers={"If-Match": '"0"'})
     assert (done.status, done.headers["etag"]) == (200, '"1"')
     assert (await desk.get("/v1/budgets/x")).json["hard_limits"] == {"a": 9}
+    # Its usage changes without a revision: what a client knows is never what it still is.
     known = await desk.get("/v1/budgets/x", headers={"If-None-Match": '"1"'})
-    assert known.status == 304
+    assert (known.status, known.headers["etag"]) == (200, '"1"')
 
 
 @scenario
@@ -167,6 +169,21 @@ async def test_a_limit_belongs_to_its_namespace_and_a_taken_foreign_name_is_409(
     async with lab.unchanged():
         shared = await desk.post("/v1/budgets/ours/reset", headers=mine)
     assert (shared.status, shared.json["code"]) == (403, "missing_namespace")
+
+
+@pytest.mark.parametrize("name", ["x" * 129, "equipe\u00a0achats", "\u3000", "日本" * 40])
+@scenario
+async def test_a_foreign_limit_of_an_unusual_name_is_404_too(lab: Lab, name: str) -> None:
+    """Whatever may be a name is looked up."""
+    desk = Desk(lab.engine)
+    _, other = await shown(lab, "admin", namespaces=("b",))
+    await lab.engine.create_budget(budget_id=name, namespace="a")
+    path = f"/v1/budgets/{quote(name)}"
+    async with lab.unchanged():
+        assert (await desk.get(path, headers=other)).status == 404
+        match = {"If-Match": '"0"'}
+        assert (await desk.patch(path, {}, headers={**other, **match})).status == 404
+        assert (await desk.post(f"{path}/reset", headers=other)).status == 404
 
 
 @scenario

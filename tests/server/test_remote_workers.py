@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
+import aiohttp
 import pytest
 
 from flowfabric import Fabric, Worker
@@ -212,6 +213,40 @@ def test_a_cancel_reaches_a_handler_of_a_full_worker_at_once() -> None:
                 await run.cancel("enough")
                 await within(ended.wait())
                 assert monotonic() - cancelled_at < 5
+
+    asyncio.run(main())
+
+
+def test_a_claim_that_waited_for_longer_than_a_lease_begins_a_whole_lease() -> None:
+    async def main() -> None:
+        async with behind_a_proxy() as (engine, server, _, _):
+            ff = Fabric(server.address)
+            ran: list[str] = []
+
+            @ff.task
+            async def job() -> None:
+                ran.append("begun")
+                await asyncio.sleep(0.2)  # two looks at the leases
+                ran.append("ended")
+
+            async with ff, working(ff, lease_ttl="1s"):
+                await awaited(engine)
+                await asyncio.sleep(1.1)
+                await within((await ff.submit(job)).result())
+            assert ran == ["begun", "ended"]
+
+    asyncio.run(main())
+
+
+def test_a_claim_over_json_that_does_not_wait_gets_its_leases() -> None:
+    async def main() -> None:
+        async with behind_a_proxy() as (engine, server, _, _), aiohttp.ClientSession() as session:
+            ids = await created(engine)
+            wanted = {**ME, "limit": 1, "wait_ms": 0}
+            url = f"{server.address}/v1/workers/claim"
+            async with session.post(url, json=wanted) as answer:
+                items = (await answer.json())["items"]
+            assert [each["execution_id"] for each in items] == ids
 
     asyncio.run(main())
 

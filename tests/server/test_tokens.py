@@ -12,6 +12,7 @@ from flowfabric.api.operation import OPERATIONS, Scope
 from flowfabric.model.access import AccessTokenCreated
 from flowfabric.server.access import guard as guards
 from flowfabric.server.access.guard import TokenGuard
+from flowfabric.server.plain import handle_text
 from flowfabric.server.routes.all import ROUTES
 from flowfabric.server.routes.forms import form_of
 from tests.support.http import NOTHING, Desk, Reply
@@ -172,6 +173,26 @@ async def test_a_command_the_keys_scope_forbids_is_403_in_that_item_others_run(
     whole = await desk.post("/v1/commands", {"items": items}, headers=bearer(reader))
     assert (whole.status, whole.json["code"]) == (403, "missing_scope")
     assert (await desk.post("/v1/commands", {"items": items})).status == 401
+
+
+@scenario
+async def test_a_submit_by_the_owner_of_a_lease_needs_the_scope_of_workers(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    owner = await lab.started()
+    entry = {"position": 0, "key": "submit:x#1", "kind": "submit", "value_base64": "MQ=="}
+    command = {
+        "type": "create_executions",
+        "requests": [{"execution_kind": "x"}],
+        "handle": handle_text(owner.handle),
+        "entries": [entry],
+    }
+    token = await made(lab, "submit")
+    reply = await desk.post("/v1/commands", {"items": [command]}, headers=bearer(token))
+    (refused,) = reply.json["items"]
+    assert (refused["status"], refused.get("scope")) == (403, "worker"), refused
+    assert [each.execution_id for each in (await lab.engine.list_executions()).items] == [
+        owner.execution_id
+    ]
 
 
 @scenario

@@ -285,15 +285,15 @@ def test_ff_replay_goes_behind_waits_and_opens_no_store(tmp_path: Path) -> None:
 async def races(ctx: Context) -> list[Any]:
     async def slowly(word: str) -> str:
         await note(word)
-        await ctx.sleep("2d")
+        await ctx.sleep("30m")
         return word
 
-    first = await ctx.first_of(slowly("lost"), ctx.sleep("1h"))
+    first = await ctx.first_of(slowly("lost"), ctx.sleep("2m"))
     names = []
-    async for name, _ in ctx.as_completed(late=slowly("late"), soon=ctx.sleep("1h")):
+    async for name, _ in ctx.as_completed(late=slowly("late"), soon=ctx.sleep("2m")):
         names.append(name)
         break
-    await ctx.sleep("1d")
+    await ctx.sleep("10m")
     return [first[0], names]
 
 

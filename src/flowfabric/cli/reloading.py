@@ -19,6 +19,7 @@ _LOOK_S: Final = 0.2
 _SETTLE_S: Final = 0.05  # an editor may write several files
 _PAUSE_S: Final = 1.0  # before a worker that has ended by itself is started again
 _PATIENCE_S: Final = 2.0  # then it is killed
+_LINE_BYTES: Final = 1 << 24  # of all files of a program, or what it prints itself
 
 
 class _Process:
@@ -37,6 +38,7 @@ class _Process:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "flowfabric.cli.dev_worker", json.dumps(given)),
             stdout=asyncio.subprocess.PIPE,
+            limit=_LINE_BYTES,
             start_new_session=True,  # Ctrl-C is for `ff dev`, which ends its worker itself
             env=environment_with(**{URL_VARIABLE: given["url"]}, PYTHONDONTWRITEBYTECODE="1"),
         )
@@ -48,10 +50,11 @@ class _Process:
             try:
                 told = json.loads(line)
                 self.files.update(told["files"])
+                is_loaded = bool(told["is_loaded"])
             except (ValueError, TypeError, KeyError):
                 sys.stdout.write(line.decode(errors="replace"))  # the program's own
                 continue
-            if told["is_loaded"]:
+            if is_loaded:
                 self.loaded.set()
 
     async def ended(self) -> None:
@@ -69,7 +72,9 @@ class _Process:
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        await self._reading
+        # What it has started may keep its output open.
+        await asyncio.wait([self._reading], timeout=_PATIENCE_S)
+        self._reading.cancel()
 
 
 class Reloading:

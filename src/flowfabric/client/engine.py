@@ -209,20 +209,18 @@ class RemoteEngine(EngineBackend):
         until = None if wait_ms is None else monotonic() + wait_ms / 1000
         is_safe = operation.name in _READ_AGAIN
         while True:
-            most_ms, began = self._polls.ms, monotonic()
-            left_ms = most_ms if until is None else max(0, int((until - monotonic()) * 1000))
-            is_last = until is not None and left_ms <= most_ms
+            began = monotonic()
             try:
                 reply = await self._again(
                     lambda: self._slice(operation, request, until), is_safe=is_safe
                 )
             except WaitTimeout:
-                if is_last:
+                if _is_over(until):
                     raise
                 continue
             # Nothing, and before its time: nothing can come, of what has ended for example.
-            is_early = monotonic() - began < most_ms / 2000
-            if is_last or is_early or has_news(reply):
+            is_early = monotonic() - began < self._polls.ms / 2000
+            if _is_over(until) or is_early or has_news(reply):
                 return reply
 
     async def _slice(self, operation: Operation, request: Request[Any], until: float | None) -> Any:
@@ -282,7 +280,7 @@ class RemoteEngine(EngineBackend):
                 claimed = await self._ask(operation, request)
             else:
                 claimed = await self._wait(operation, request)
-        except (OutcomeUnknown, StoreUnavailable):
+        except (OutcomeUnknown, StoreUnavailable, BusyError):
             if (lasts_s := _lasts_s(request)) is not None:
                 self._unanswered[request.worker_instance_id] = (request, monotonic() + lasts_s)
             raise
@@ -454,6 +452,11 @@ _READ_AGAIN: Final = frozenset(
 def waits_for_ever(operation: Operation) -> bool:
     """Whether it may wait without an end."""
     return type(None) in get_args(get_type_hints(operation.request)["wait_ms"])
+
+
+def _is_over(until: float | None) -> bool:
+    """Whether less than a millisecond is left of a wait."""
+    return until is not None and until - monotonic() < 0.001
 
 
 def has_news(reply: Any) -> bool:

@@ -75,7 +75,11 @@ class AiohttpTransport:
                 allow_redirects=False,
             ) as answer:
                 return Reply(answer.status, answer.headers, await answer.read())
-        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
+        except (
+            aiohttp.ClientConnectorError,
+            aiohttp.ConnectionTimeoutError,
+            aiohttp.InvalidURL,
+        ) as error:
             raise NotSent(_named(error)) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise NoAnswer(_named(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -25,6 +26,7 @@ JSON: Final = b"application/json"
 PROBLEM: Final = b"application/problem+json"
 _PARAMETERS: Final = 200  # one of them stands for each state, each tag
 _GZIP_WORD: Final = 16 + zlib.MAX_WBITS
+_DIGITS_MAX: Final = 18
 
 
 class Gone(Exception):
@@ -119,7 +121,7 @@ class Call:
     async def body(self, most: int) -> bytes:
         """The body, inflated; more than so many bytes are refused before they are read."""
         announced = self.headers.get(b"content-length")
-        if announced is not None and (not announced.isdigit() or int(announced) > most):
+        if announced is not None and _number(announced) > most:
             raise too_large(most)
         encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
         if encoding == b"gzip":
@@ -165,6 +167,12 @@ class Call:
         """Return when the client has closed the connection."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+
+def _number(digits: bytes) -> float:
+    """What a header announces; more than any limit where it is no number, or too long to read."""
+    plain = digits.lstrip(b"0") or b"0"
+    return int(plain) if digits.isdigit() and len(plain) <= _DIGITS_MAX else math.inf
 
 
 def too_large(most: int) -> PayloadTooLarge:

@@ -160,9 +160,9 @@ class Server:
 
     def _cut(self, call: Call) -> None:
         """End the connection of a request that takes nothing, with what is on its way."""
-        peer = call.scope.get("client")
+        # Not by its address: behind a proxy that is another's, and a Unix socket has none.
         for each in () if self._uvicorn is None else self._uvicorn.server_state.connections:
-            if peer is not None and getattr(each, "client", None) == tuple(peer):
+            if getattr(getattr(each, "cycle", None), "scope", None) is call.scope:
                 each.transport.abort()
                 return
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from flowfabric.api.budgets import Usage
 from flowfabric.errors import InvalidCursor, InvalidInput, NotFound
+from flowfabric.kernel.flow.flow import AddMember
+from flowfabric.kernel.limit.spending import ReportUsage
 from flowfabric.model.budget import KindSpent, Spent
 from flowfabric.model.policy import ExecutionPolicy, RetryPolicy
 from flowfabric.model.results import Claimed
@@ -209,4 +212,30 @@ async def test_many_spends_in_one_batch(lab: Lab, seed: int) -> None:
     given = [claimed[(seed + number) % 4] for number in range(12)]
     await asyncio.gather(*(tell(lab, each, a=number) for number, each in enumerate(given)))
     assert await of_kinds(lab) == {("work", "a"): sum(range(12))}
+    check_totals(await lab.dump())
+
+
+@scenario
+async def test_an_execution_joins_a_flow_and_spends_in_one_commit(lab: Lab) -> None:
+    """The flow, whose totals were not looked for, counts that with its next spending."""
+    await make_budget(lab)
+    graph = await submit(lab, [node("a")])
+    member = await lab.claim()
+    await tell(lab, member, a=5)
+    other = await lab.started(colocate_with=graph.flow_id)
+    key = other.execution_id
+    join = AddMember(execution_id=key, flow_id=graph.flow_id)
+    used = ReportUsage(
+        budget_id=BUDGET,
+        amounts={"a": 3},
+        dedup_key=None,
+        dedup_ttl_ms=0,
+        execution_id=key,
+        fence=other.handle.fence,
+    )
+    commands: list[Any] = [join, used]
+    await lab.engine.execute_together(commands)
+    assert await of_one(lab, key) == {(BUDGET, "a"): 3}
+    await tell(lab, other, a=1)
+    assert await of_flow(lab, graph.flow_id) == {"a": 9}
     check_totals(await lab.dump())

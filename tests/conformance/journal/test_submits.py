@@ -15,6 +15,7 @@ from flowfabric.errors import (
     LaneClosed,
     NotFound,
     StaleLease,
+    UniqueConflict,
 )
 from flowfabric.limits import JOURNAL_ENTRIES_MAX
 from flowfabric.model.flow_results import FlowDuplicate, FlowSubmitted
@@ -214,3 +215,29 @@ async def test_another_entry_at_the_place_is_damage(lab: Lab) -> None:
         with pytest.raises(Corruption):
             await submit(lab, owner, [NEW], told(0, key="submit:other"))
     assert await keys(lab, owner.execution_id) == [f"submit:{KIND}#1"]
+
+
+@scenario
+async def test_a_call_sent_again_is_answered_though_what_it_made_would_now_refuse_it(
+    lab: Lab,
+) -> None:
+    owner = await lab.started()
+    request = replace(NEW, unique=NewUnique(key="u", on_conflict="refuse"))
+    first = await submit(lab, owner, [request], told(0))
+    assert await submit(lab, owner, [request], told(0)) == first
+    with pytest.raises(UniqueConflict):
+        await submit(lab, owner, [request], told(1))
+    assert len(await journal(lab, owner.execution_id)) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@scenario
+async def test_a_submit_may_replace_its_own_owner(lab: Lab, count: int) -> None:
+    """It is recorded all the same, with what it created."""
+    unique = NewUnique(key="u", on_conflict="replace")
+    owner = await lab.started(kind=KIND, unique=unique)
+    others = [NEW] * (count - 1)
+    made = await submit(lab, owner, [replace(NEW, unique=unique), *others], told(0, count))
+    assert made[0].replaced_id == owner.execution_id
+    assert await lab.state(owner.execution_id) is PublicState.CANCELLED
+    assert len(await journal(lab, owner.execution_id)) == 1

@@ -185,3 +185,16 @@ async def test_bad_weights_change_nothing(lab: Lab, weights: Any) -> None:
     with pytest.raises(InvalidInput, match="fair_weights"):
         await lab.engine.configure_lane(lane_id="x", fair_weights=weights)
     assert (await lab.engine.list_lanes()).items == ()
+
+
+@scenario
+async def test_work_that_waits_after_its_turn_keeps_no_other_of_its_key_back(lab: Lab) -> None:
+    await fill(lab, "a", 30)
+    for _ in range(30):
+        claimed = await lab.claim()
+        await lab.engine.delay(claimed.handle, delay_until=lab.now + 86_400_000)
+    await fill(lab, "b", 20)
+    made = await lab.engine.create_executions([NewExecution(execution_kind="urgent", fair_key="a")])
+    first = [(await lab.claim()).execution_id for _ in range(3)]
+    assert made[0].execution_id in first
+    check_rows(await lab.dump())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric.errors import ClaimIdReused, InvalidInput
-from flowfabric.model.results import GivenBack
+from flowfabric.model.results import GivenBack, NotRegistered
 from flowfabric.model.state import PublicState
 from tests.support.lab import TTL_MS, Lab, scenario
 
@@ -178,6 +178,9 @@ async def test_a_claim_that_is_cancelled_leaves_no_lease(lab: Lab) -> None:
 @scenario
 async def test_a_worker_that_leaves_takes_its_claim_along(lab: Lab) -> None:
     await lab.create()
+    await lab.engine.register_worker(
+        worker_id="w1", lanes=("default",), liveness_ttl_ms=TTL_MS, **W1
+    )
     await claims(lab)
     await lab.engine.leave_worker(**W1)
     assert (await lab.dump())["ff_claim"] == []
@@ -193,3 +196,13 @@ async def test_an_old_claim_is_swept(lab: Lab) -> None:
     lab.clock.advance(1)
     await lab.direct.sweep()
     assert (await lab.dump())["ff_claim"] == []
+
+
+@scenario
+async def test_an_instance_of_another_tenant_cannot_forget_a_claim(lab: Lab) -> None:
+    for _ in range(2):
+        await lab.create()
+    first = await claims(lab, limit=1)
+    left = await lab.engine.leave_worker(**W1, namespace="elsewhere")
+    assert isinstance(left, NotRegistered)
+    assert await claims(lab, limit=1) == first

@@ -74,16 +74,18 @@ async def _dismissed(
         rows = [] if routes == () or not limit else await reader.list_executions(wanted, limit + 1)
         known = [each for each in rows if isinstance(each, Execution)]
         letters = await reader.peek_rows(DEAD, [(each.execution_id,) for each in known])
-        page = _LISTING.page(known, limit, place_of=newest_first, show=lambda each: each)
+        if len(rows) > limit:  # the last one only tells that more follow
+            known = [each for each in rows[:limit] if isinstance(each, Execution)]
+        following = newest_first(known[-1]) if known and len(rows) > limit else None
         found = [
             letter
-            for each in page.items
+            for each in known
             if (row := letters.get((each.execution_id,))) is not None
             and row.letter is Letter.DISMISSED
             and category in (None, row.category)
             and (letter := _shown(row, each)) is not None
         ]
-        return Page(tuple(found), page.next_cursor)
+        return Page(tuple(found), _LISTING.cursor(following))
 
     return await machine.read(work)
 

@@ -19,7 +19,7 @@ from flowfabric.kernel.limit.budget import (
     closed,
     new_budget,
 )
-from flowfabric.kernel.limit.ledger import Account, counted_in
+from flowfabric.kernel.limit.ledger import Account, Place, counted_in
 from flowfabric.kernel.limit.room import work_of, work_when_due
 from flowfabric.model.ask import AllowanceRow
 from flowfabric.model.budget import (
@@ -65,6 +65,7 @@ class Budgets:
         # Rows of accounts that are known, by budget and execution: its lines, its totals.
         self._lines: dict[Key, dict[Key, None]] = {}
         self._totals: dict[Key, dict[Key, None]] = {}
+        self._places: dict[Key, tuple[Place, ...]] = {}  # in which they count, as they were loaded
         self._unreadable: dict[str, str] = {}
         self._work: set[str] = set()  # those that may unblock executions, or end them
         view.keep_with(Budget, self.keep)
@@ -133,10 +134,8 @@ class Budgets:
         """What executions have spent of budgets, and the totals in which they count. These rows
         change under the lock of their budget, which this transaction has."""
         self._take_lines(await self._tx.peek_rows(LEDGER, pairs))
-        places = {each: counted_in(self._view.execution(each)) for _, each in pairs}
-        totals = sorted(
-            {(*place, budget_id) for budget_id, each in pairs for place in places[each]}
-        )
+        self._places |= {pair: counted_in(self._view.execution(pair[1])) for pair in pairs}
+        totals = sorted({(*place, pair[0]) for pair in pairs for place in self._places[pair]})
         found, unreadable = await readable(self._tx.peek_rows, TOTALS, totals)
         self._unreadable.update((key[3], detail) for key, detail in unreadable.items())
         self._rows.take(TOTALS, found)
@@ -211,8 +210,9 @@ class Budgets:
         return self._rows.group(DEDUP, prefix)
 
     def account(self, budget_id: str, execution_id: str) -> Account:
-        """What an execution has spent of a budget, as it stands."""
-        rows, places = self._rows, counted_in(self._view.execution(execution_id))
+        """What an execution has spent of a budget, as it stands. A flow that it joins in this
+        transaction, whose totals were not loaded, counts that with its next spend."""
+        rows, places = self._rows, self._places.get((budget_id, execution_id), ())
         known = self._lines.get((budget_id, execution_id), ())
         lines = [line for key in known if (line := rows.get(LEDGER, key)) is not None]
         counted = [key for place in places for key in self._totals.get((*place, budget_id), ())]

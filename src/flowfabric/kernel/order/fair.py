@@ -46,7 +46,10 @@ def row_of(execution: Execution) -> FairRow | None:
         return None
     queue = queue_of(execution)
     phase = _phase_of(execution)
-    return FairRow(execution.execution_id, *queue, phase, fair.tag, fair.key, fair.finish)
+    # One that is away and had its turn keeps no other of its key back.
+    has_begun = phase is FairPhase.AWAY and execution.total_attempt_count > 0
+    finish = 0 if has_begun else fair.finish
+    return FairRow(execution.execution_id, *queue, phase, fair.tag, fair.key, finish)
 
 
 def _phase_of(execution: Execution) -> FairPhase:

@@ -73,14 +73,14 @@ class Leases:
         if former is not None:
             self.lose(former, "its lease was lost and won again")
         renew_at = asked_at + self._pause_s(claimed.lease_expires_at, asked_at)
-        held = Held(claimed, task, self.desk, renew_at, asked_at + self._ttl_s)
+        held = Held(claimed, task, self.desk, renew_at, self._lapse_at(claimed, asked_at))
         self._held[claimed.execution_id] = held
         return held
 
     def take_again(self, held: Held, claimed: Claimed, asked_at: float) -> None:
         """Keep a lease alive with which a handler goes on that had waited."""
         renew_at = asked_at + self._pause_s(claimed.lease_expires_at, asked_at)
-        held.go_on(claimed, renew_at, asked_at + self._ttl_s)
+        held.go_on(claimed, renew_at, self._lapse_at(claimed, asked_at))
         self._held[claimed.execution_id] = held
 
     def close(self) -> None:
@@ -209,6 +209,12 @@ class Leases:
         self._renewing = None
         if not renewal.cancelled() and (error := renewal.exception()) is not None:
             _LOGGER.error("renewal failed", exc_info=error)
+
+    def _lapse_at(self, claimed: Claimed, asked_at: float) -> float:
+        """When a new lease has surely lapsed. A claim may have waited for longer than a lease lasts
+        before it got one: then the store's clock tells."""
+        told = (claimed.lease_expires_at - self._store_ahead_ms) / 1000
+        return max(asked_at + self._ttl_s, min(told, monotonic() + self._ttl_s))
 
     def _pause_s(self, expires_at: int, asked_at: float) -> float:
         """A third of the lease; sooner when a deadline or a timeout has cut it short."""

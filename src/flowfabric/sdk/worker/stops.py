@@ -36,8 +36,10 @@ class Stops:
         self._drained = drained
 
     async def run(self) -> None:
-        """Ask again and again until cancelled."""
+        """Ask again and again until cancelled. What was told is not asked for again: its renewal is
+        tried until it is answered."""
         namespaces = self._settings.namespaces
+        told: set[tuple[str, int]] = set()
         while True:
             held = [
                 HeldLease(
@@ -46,6 +48,8 @@ class Stops:
                 for each in self._leases
                 if not (each.is_finished or each.is_stopped)
             ]
+            told &= {(each.execution_id, each.lease_epoch) for each in held}
+            held = [each for each in held if (each.execution_id, each.lease_epoch) not in told]
             try:
                 heard = await self._engine.wait_for_stops(
                     worker_instance_id=self._settings.instance_id,
@@ -61,5 +65,6 @@ class Stops:
             self._patience.reset()
             for stop in heard.stops:
                 self._leases.check(stop.execution_id, stop.lease_epoch)
+                told.add((stop.execution_id, stop.lease_epoch))
             if heard.is_draining:
                 self._drained()

@@ -276,9 +276,11 @@ class Shift:
                 await self._room.wait()
                 continue
             claim = asyncio.ensure_future(self._claim(free, wait_ms=_CLAIM_WAIT_MS))
-            await _first(asyncio.shield(claim), self._stopping.wait())
-            if not claim.done():
-                claim.cancel()  # it gives back what it would have got
+            try:
+                await _first(asyncio.shield(claim), self._stopping.wait())
+            finally:
+                if not claim.done():
+                    claim.cancel()  # it gives back what it would have got
             with suppress(asyncio.CancelledError):
                 await claim
 

@@ -17,10 +17,11 @@ from flowfabric.api.executions import CountExecutions, CreateExecutions
 from flowfabric.api.leases import Claim
 from flowfabric.api.operation import Operation, Request, Scope
 from flowfabric.api.page import Page
-from flowfabric.errors import FlowFabricError, MissingNamespace, NotFound
+from flowfabric.errors import FlowFabricError, InvalidInput, MissingNamespace, NotFound
 from flowfabric.ids import new_secret_id, new_uuid7s
 from flowfabric.model.access import AccessToken
 from flowfabric.model.budget import ScopeType
+from flowfabric.model.checks import check_name
 from flowfabric.model.record import Record, replace
 from flowfabric.server.access.caller import Caller
 from flowfabric.server.access.names import in_name_of
@@ -36,7 +37,6 @@ from flowfabric.server.access.territory import (
 )
 
 _REMEMBERED: Final = 50_000  # ids whose namespace never changes
-_ID_LENGTH: Final = 128
 _LASTING: Final = (Role.EXECUTION, Role.FLOW)
 _ABSENT: Final = object()
 _OBJECTS: Final = {  # by the beginning of a topic
@@ -87,6 +87,8 @@ class Border:
     ) -> Passed:
         """The request in the caller's own name, and about the caller's own things."""
         request = in_name_of(caller, request)
+        if getattr(request, "handle", None) is not None:  # submits take one, too
+            caller.require(Scope.WORKER)
         if isinstance(request, CreateAccessToken):
             for word in request.scopes:
                 if word in tuple(Scope):
@@ -216,15 +218,15 @@ class Border:
         meant: dict[Role, set[str]] = defaultdict(set)
         for topic in topics:
             kind, _, text = topic.partition(":")
-            if kind in _OBJECTS and text != "*":
+            if kind in _OBJECTS and text != "*" and _may_be_id(text):
                 meant[_OBJECTS[kind]].add(text)
-        known = await self._look({role: set(map(_cut, texts)) for role, texts in meant.items()})
+        known = await self._look(meant)
 
         def is_seen(topic: str) -> bool:
             kind, _, text = topic.partition(":")
             if kind not in _OBJECTS or text == "*":
                 return True
-            owner = known.get((_OBJECTS[kind], _cut(text)), "")
+            owner = known.get((_OBJECTS[kind], text), "")
             return owner is not None and caller.sees(owner)
 
         return [topic for topic in topics if is_seen(topic)]
@@ -274,11 +276,6 @@ class Border:
 
 def _kept(page: Page[Any], is_kept: Callable[[Any], bool]) -> Page[Any]:
     return replace(page, items=tuple(filter(is_kept, page.items)))
-
-
-def _cut(text: str) -> str:
-    """Longer texts are the ids of nothing."""
-    return text[:_ID_LENGTH]
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -343,8 +340,13 @@ def _of_owner(known: Known, request: Request[Any]) -> str | None:
 
 
 def _may_be_id(value: object) -> bool:
-    """Whether a value may name something; what may not is left to the operation to refuse."""
-    return isinstance(value, str) and 0 < len(value) <= _ID_LENGTH and value.isprintable()
+    """Whether a value may name something, by the rule that every name is made by; what may not is
+    left to the operation to refuse."""
+    try:
+        check_name(value, field="id")
+    except InvalidInput:
+        return False
+    return True
 
 
 def _replaced(record: R, standing: Mapping[tuple[Role, str], str]) -> R:

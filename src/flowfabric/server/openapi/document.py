@@ -218,7 +218,7 @@ class _Writer:
         found: dict[int, dict[str, Any]] = {}
         for status, schemas in self._replies(route).items():
             found[status] = self._answer(route, status, schemas)
-        if route.revision is not None or route.has_etag:
+        if route.is_whole or route.has_etag:
             found[304] = {"description": "The client has this very answer already."}
         for kind in errors_of(route, form):
             self._codes.setdefault(kind.status, set()).add(kind.code)
@@ -306,7 +306,7 @@ def _headers(route: Route, form: Form) -> Iterable[Schema]:
     if route.if_match is not None:
         about: Schema = {"name": "If-Match", "in": "header", **text}
         yield {**about, "required": True} if route.is_match_needed else about
-    if route.revision is not None or route.has_etag:
+    if route.is_whole or route.has_etag:
         yield {"name": "If-None-Match", "in": "header", **text}
     if route.streams:
         yield {"name": "Last-Event-ID", "in": "header", **text}

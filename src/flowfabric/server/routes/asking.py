@@ -104,7 +104,8 @@ def answered(call: Call, reply: Any) -> Answer:
         headers = ((b"location", place.encode()),)
     if route.revision is not None:
         headers = (*headers, (b"etag", etag(getattr(reply, route.revision))))
-    return unless_known(call, Answer(to_body(shown(reply)), status=status, headers=headers))
+    answer = Answer(to_body(shown(reply)), status=status, headers=headers)
+    return unless_known(call, answer) if route.is_whole else answer
 
 
 def shown(reply: Any) -> Any:

@@ -17,7 +17,7 @@ from flowfabric.model.flow_results import Applied, DependencyAlreadyApplied, Flo
 from flowfabric.model.record import Record
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.plain import to_body
-from flowfabric.server.routes.asking import ask, unless_known
+from flowfabric.server.routes.asking import ask
 from flowfabric.server.routes.forms import body_of, etag, form_of
 from flowfabric.server.routes.outcomes import wait_of
 from flowfabric.server.routes.route import Reach, Repeat, Route, Size
@@ -43,7 +43,7 @@ async def describe(service: Service, call: Call) -> Answer:
     if found is None:
         found = await _snapshot(service, call)
     headers = ((b"etag", etag(found.graph_revision)),)
-    return unless_known(call, Answer(to_body(found), status=status, headers=headers))
+    return Answer(to_body(found), status=status, headers=headers)  # never 304: members change it
 
 
 async def _snapshot(service: Service, call: Call) -> FlowSnapshot:

@@ -88,7 +88,14 @@ HAPPENING_ROUTES: Final = (
         tag="events",
     ),
     get(f"{_ID}/logs", "read_logs", tag="events"),
-    get(f"{_ID}/summary", "read_summary", absent="summary", revision="version", tag="events"),
+    get(
+        f"{_ID}/summary",
+        "read_summary",
+        absent="summary",
+        revision="version",
+        is_whole=True,
+        tag="events",
+    ),
     post(
         f"{_ID}/frames",
         "append_frames",

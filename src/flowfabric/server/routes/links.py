@@ -48,7 +48,7 @@ _NO_STORE: Final = ((b"cache-control", b"no-store"),)
 _APPROVALS: Final = ("approved", "rejected")
 _GOOD_MS: Final = 12 * 3_600_000  # so long a page may be left open
 _FIELDS_MAX: Final = 10
-_OF_LINKS: Final = ("execution_id", "waitpoint_id", "token")
+_OF_LINKS: Final = ("execution_id", "waitpoint_id", "token", "source_identity")
 
 
 # --- for programs --------------------------------------------------------------------------------
@@ -196,8 +196,8 @@ async def decide(service: Service, call: Call) -> Answer:
     name = form.get("decision", "")
     if name not in (shown.signal_names or _APPROVALS):
         raise InvalidInput("decision: is none of those on the page", field="decision")
-    request = _delivery(address, name, _payload(form, shown), _key(address))
     try:
+        request = _delivery(address, name, _payload(form, shown), _key(address))
         await ask(service, call, request)
     except (WaitpointClosed, ValidationError) as error:
         if isinstance(error, InvalidToken):

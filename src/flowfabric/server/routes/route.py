@@ -82,6 +82,7 @@ class Route(Record, frozen=True, kw_only=True):
     defaults: Mapping[str, Any] = {}
     hidden: tuple[str, ...] = ()
     revision: str | None = None  # the field of the reply that is its ETag
+    is_whole: bool = False  # the revision rises with any change of the reply, so 304 may be told
     if_match: str | None = None  # the field of the request that the header If-Match gives
     is_match_needed: bool = False
     absent: str | None = None  # what is not found where the reply is nothing

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from flowfabric.api import wire
 from flowfabric.api.admin import ServerTimeMs
-from flowfabric.api.leases import Claim
+from flowfabric.api.leases import Claim, GiveBackClaim
 from flowfabric.api.operation import Request, Scope
 from flowfabric.api.workers import HeartbeatWorker, RegisterWorker, WaitForStops
 from flowfabric.errors import ClaimIdReused, FlowFabricError, InvalidCapabilities, InvalidInput
@@ -120,16 +120,29 @@ async def _first(
     if claims:
         waits.append(asyncio.ensure_future(_unwaited(service, call, request)))
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waits:
-            each.cancel()  # a claim gives back what it gets from now on
-        done = await asyncio.gather(*waits, return_exceptions=True)
+        until = asyncio.FIRST_COMPLETED if request.wait_ms else asyncio.ALL_COMPLETED
+        await asyncio.wait(waits, return_when=until)
+    except asyncio.CancelledError:
+        await _ended(waits)
+        if claims:  # it may have leased before it was cancelled
+            nobody = GiveBackClaim(
+                worker_instance_id=request.worker_instance_id, claim_id=request.claim_id or ""
+            )
+            await _unwaited(service, call, nobody)
+        raise
+    done = await _ended(waits)
     told: list[Any] = [None if isinstance(each, asyncio.CancelledError) else each for each in done]
     for each in told:
         if isinstance(each, BaseException):
             raise each
     return (told[1] or []) if claims else [], told[0]
+
+
+async def _ended(waits: Sequence[asyncio.Task[Any]]) -> list[Any]:
+    """How they ended; those that still wait are cancelled. A claim gives back what it gets then."""
+    for each in waits:
+        each.cancel()
+    return await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def _unwaited(service: Service, call: Call, request: Request[Any]) -> Any:

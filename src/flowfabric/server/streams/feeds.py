@@ -42,7 +42,7 @@ class SharedFeed:
     def __init__(self, engine: EngineBackend, wanted: ReadEvents) -> None:
         self._engine = engine
         self._wanted = replace(wanted, after=None, limit=PAGE)
-        self._following = 0
+        self._following: set[Reader] = set()
         self.joined: set[Reader] = set()
         self._cursor: str | None = None
         self._moved = asyncio.Event()
@@ -57,16 +57,17 @@ class SharedFeed:
     async def follow(self, reader: Reader) -> None:
         """All that comes after the reader's cursor, for as long as this is awaited."""
         await self._catch_up(reader, None)
-        self._following += 1
-        if self._task is None:
+        self._following.add(reader)
+        if self._task is None or self._task.done():  # it ends by what it cannot read
+            self._cursor = None
             self._task = asyncio.create_task(self._read_on(), name="flowfabric-feed")
         try:
             await self._join(reader)
             await asyncio.Event().wait()
         finally:
             self.joined.discard(reader)
-            self._following -= 1
-            if not self._following:
+            self._following.discard(reader)
+            if not self._following and self._task is not None:
                 self._task.cancel()
                 self._task = None
                 self._cursor = None
@@ -148,7 +149,7 @@ class SharedFeed:
         return await self._engine.call(wanted)
 
     def _end(self, last: bytes) -> None:
-        for each in self.joined:
+        for each in self._following:  # those too that are about to join
             each.end(last)
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from flowfabric.clock import stopwatch
-from flowfabric.errors import FlowFabricError, StoreError, Unauthorized
+from flowfabric.errors import FlowFabricError, RateLimited, StoreError, Unauthorized
 from flowfabric.ids import jitter
 from flowfabric.server.exchange import Call, Streamed
 from flowfabric.server.plain import problem, to_body
@@ -108,7 +108,7 @@ class EventStream(Streamed):
         """A token may have been revoked meanwhile."""
         try:
             caller = await self._service.guard.caller_of(self._call)
-        except Unauthorized:
+        except (Unauthorized, RateLimited):  # or bad tokens would keep a revoked one good
             return False
         except FlowFabricError:  # the store is away: it may be good, and is looked at again
             return True

@@ -18,6 +18,7 @@ from flowfabric.kernel.journal.submit import (
     submitted_before,
 )
 from flowfabric.model.journal import EntryKind, EntryRow
+from flowfabric.model.record import replace
 from flowfabric.model.submitted import SubmitResult, kept_answers
 from flowfabric.stores.tables import JOURNAL
 
@@ -35,10 +36,28 @@ async def submit(unit: Unit, command: SubmitRecorded) -> list[SubmitResult] | Re
         return refusal
     answers = await _started(unit, command.starts)
     if isinstance(answers, Refused):
-        return answers
+        return await _recorded(unit, command) or answers
     filled = with_answers(entries, EntryKind.SUBMIT, answers, kept_answers)
-    recorded = journal.taken(unit, filled, await journal.decided(unit, filled))
+    values = {each.position: each.value for each in filled.recorded}
+    # Decided while the owner had its lease: what it submits may replace it.
+    saves = tuple(
+        replace(each, value=values[each.position]) if isinstance(each, EntryRow) else each
+        for each in decision.saves
+    )
+    recorded = journal.taken(unit, filled, replace(decision, saves=saves))
     return recorded if isinstance(recorded, Refused) else answers
+
+
+async def _recorded(unit: Unit, command: SubmitRecorded) -> list[SubmitResult] | Refused | None:
+    """What the same call, sent before, was answered: what it made may be why it is refused now.
+    Several starts are looked for before they are made."""
+    if len(command.starts) > 1:
+        return None
+    await journal.look_for(unit, command.entries)
+    decision = await journal.decided(unit, command.entries)
+    if isinstance(decision.reply, Refused):
+        return decision.reply
+    return submitted_before(_rows(unit, command.entries), 1)
 
 
 def _rows(unit: Unit, command: Checkpoint) -> list[EntryRow | None]:

@@ -60,12 +60,14 @@ async def drain(unit: Unit, command: kernel.DrainWorker) -> DrainAsked | NotRegi
 
 @handles(kernel.LeaveWorker)
 async def leave(unit: Unit, command: kernel.LeaveWorker) -> Marked | NotRegistered | Refused:
-    """The entry, and the claim that it will not repeat any more."""
+    """The entry, and the claim that it will not repeat any more. Claims are noted by the instance
+    alone: one that is not registered here may be another tenant's."""
     instance = command.worker_instance_id
     found, _ = await readable(unit.tx.rows, CLAIMS, [(instance,)])
     unit.view.rows.take(CLAIMS, found)
-    unit.view.rows.drop_unseen(CLAIMS, (instance,))
     known = await _registered(unit, command.namespace, instance)
+    if known is not None:
+        unit.view.rows.drop_unseen(CLAIMS, (instance,))
     gone = kernel.MarkWorkerDead(
         namespace=command.namespace,
         worker_instance_id=instance,
