@@ -13,7 +13,7 @@ from flowfabric.model.state import PublicState
 from tests.support.lab import TTL_MS, Lab, scenario
 
 ONE = "claim-1"
-W1 = {"worker_instance_id": "w1-1"}
+W1: dict[str, Any] = {"worker_instance_id": "w1-1"}
 
 
 async def claims(lab: Lab, claim_id: str | None = ONE, **fields: Any) -> Any:
