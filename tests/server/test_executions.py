@@ -95,8 +95,8 @@ async def test_a_retry_with_another_input_answers_201_and_is_found_from_both_sid
     merged = await desk.post(f"{path}/retry", {"arguments": {"b": 3}})
     assert merged.status == 201
     listed = (await desk.get(f"{path}/retries")).json["items"]
-    ids = [each.json["execution_id"] for each in (made, other, merged)]
-    assert [each["execution_id"] for each in listed] == ids
+    ids = {each.json["execution_id"] for each in (made, other, merged)}
+    assert {each["execution_id"] for each in listed} == ids
     for wrong, field in (
         ({"input": 1, "cascade": True}, "cascade"),
         ({"payload_encoding": "json"}, "payload_encoding"),
