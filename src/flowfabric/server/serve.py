@@ -6,8 +6,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,12 +87,7 @@ class Server:
         self.service.is_open = self._is_opened
         import uvicorn  # only a server needs it
 
-        class Quiet(uvicorn.Server):
-            """Leaves signals to the program around it."""
-
-            @contextmanager
-            def capture_signals(self) -> Iterator[None]:
-                yield
+        from flowfabric.server.listening import Listening
 
         if self._socket is None:
             self.bind()
@@ -114,7 +108,7 @@ class Server:
             ssl_certfile=self.settings.tls_cert,
             ssl_keyfile=self.settings.tls_key,
         )
-        server = Quiet(config)
+        server = Listening(config)
         self._uvicorn = server
         self._serving = asyncio.create_task(server.serve(sockets=[self._socket]))
         while not server.started and not self._serving.done():  # noqa: ASYNC110 - it has no event
@@ -150,8 +144,7 @@ class Server:
         self.service.guard.stop()
         self.service.pulse.stop()
         if self._uvicorn is not None and self._serving is not None:
-            self._uvicorn.should_exit = True
-            self._uvicorn.force_exit = True
+            self._uvicorn.leave()
             await self._serving
             self._serving = None
         if self._socket is not None:
