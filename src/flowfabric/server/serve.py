@@ -8,8 +8,9 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
@@ -88,6 +89,8 @@ class Server:
         self.service.is_open = self._is_opened
         import uvicorn  # only a server needs it
 
+        from flowfabric.server.connections import Connection, Crowd
+
         class Quiet(uvicorn.Server):
             """Leaves signals to the program around it."""
 
@@ -101,7 +104,7 @@ class Server:
         self.service.pulse.start()
         config = uvicorn.Config(
             self._app,
-            http="httptools",
+            http=cast("Any", partial(Connection, Crowd(self.settings))),
             loop="none",
             lifespan="off",
             access_log=False,
