@@ -7,8 +7,9 @@ import errno
 import os
 import socket
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
@@ -87,6 +88,7 @@ class Server:
         self.service.is_open = self._is_opened
         import uvicorn  # only a server needs it
 
+        from flowfabric.server.connections import Connection, Crowd
         from flowfabric.server.listening import Listening
 
         if self._socket is None:
@@ -95,7 +97,7 @@ class Server:
         self.service.pulse.start()
         config = uvicorn.Config(
             self._app,
-            http="httptools",
+            http=cast("Any", partial(Connection, Crowd(self.settings))),
             loop="none",
             lifespan="off",
             access_log=False,
