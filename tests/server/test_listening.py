@@ -47,7 +47,7 @@ def test_the_date_is_renewed_until_a_server_leaves(monkeypatch: pytest.MonkeyPat
         renewing = asyncio.create_task(server.main_loop())
         for _ in range(3):
             server.server_state.default_headers = []
-            while not server.server_state.default_headers:
+            while not server.server_state.default_headers:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
         server.leave()
         await renewing

@@ -54,7 +54,7 @@ class Listening(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         deadline = stopwatch() + _GRACE_S
-        while self.server_state.connections and stopwatch() < deadline:
+        while self.server_state.connections and stopwatch() < deadline:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(_LOOK_S)
         for server in self.servers:
             await server.wait_closed()
