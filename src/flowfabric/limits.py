@@ -143,6 +143,7 @@ TOKEN_NAMESPACES_MAX: Final = 100
 ACCESS_TOKENS_MAX: Final = 1_000  # of one installation
 GROUP_MOVE_MS: Final = 60_000  # how often a group without events notes how far it has looked
 TIMELINE_MAX: Final = 2_000  # events of one kind in the timeline of an execution
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024  # of a page over HTTP: a longer one is cut
 CURSOR_BYTES: Final = 2048  # two names, their listing, and a third more for Base64
 TEXT_SCAN_ROWS: Final = 20_000  # rows one page of a text search may look at
 FIND_DIGITS_MIN: Final = 4  # a shorter part of an id matches too many
