@@ -64,9 +64,7 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         await lab.engine.start_operation(action="release")
         lost = await lab.started(lane_id="lost")
         await lab.engine.fail(lost.handle, reason="x", failure_class="permanent")
-        await lab.engine.retry_with_input(
-            execution_id=ended, input_payload=b"%d" % number
-        )
+        await lab.engine.retry_with_input(execution_id=ended, input_payload=b"%d" % number)
         await lab.started(kind=f"kind-{number}", lane_id=f"lane-{number}")
         await lab.create(lane_id="lines", serial_key="long")
         await lab.create(lane_id="lines", serial_key=f"line-{number}")
