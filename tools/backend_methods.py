@@ -34,6 +34,7 @@ SUBJECTS = (
         "approvals",
         "mail",
         "flows",
+        "flow_graphs",
     ),
     *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "access"),
     *("events", "groups", "statistics", "gauges"),
