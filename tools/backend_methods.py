@@ -32,6 +32,7 @@ SUBJECTS = (
         "logs",
         "grants",
         "waits",
+        "approvals",
         "mail",
         "flows",
         "flow_graphs",
