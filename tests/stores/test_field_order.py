@@ -36,7 +36,7 @@ ORDER = {
         result_encoding
     """,
     "Body": """
-        execution_id payload payload_encoding creator_identity idempotency_key
+        execution_id payload payload_encoding creator_identity idempotency_key trace
     """,
     "IdempotencyRecord": """
         namespace idempotency_key execution_id fingerprint expires_at batch_index

@@ -35,6 +35,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.route import Route
 from flowfabric.model.successor import FlowHooks, Hook, Hooks, Role, Successor
 from flowfabric.model.ties import UNTIED, Ties
+from flowfabric.model.trace import read_trace
 
 HOOKS: Final = (Role.ON_SUCCESS.value, Role.ON_FAILURE.value, Role.ON_END.value)
 _route_cache: dict[
@@ -73,6 +74,9 @@ def to_create(
             empty=True,
         ),
         _optional(request.idempotency_key, "idempotency_key", limits.IDEMPOTENCY_KEY_BYTES),
+        None
+        if request.traceparent is None
+        else read_trace(request.traceparent, request.tracestate),
     )
     tags = check_tags(request.tags) if request.tags != {} else {}
     rank = 0 if priority is None else clamp_priority(priority)

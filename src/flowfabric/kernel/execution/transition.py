@@ -307,18 +307,7 @@ def finish(
             result=result,
             result_encoding=result_encoding,
         )
-    completion = CompletionEvent(
-        execution.execution_id,
-        outcome,
-        execution.attempt_index,
-        execution.flow_id,
-        execution.route.namespace,
-        execution.tags,
-        now,
-        execution.route.lane_id,
-        execution.route.execution_kind,
-        ran_ms,
-    )
+    completion = _completion(execution, outcome, now, ran_ms)
     if outcome not in _FAILURES:
         return Decision(reply, done, attempt, (completion,))
     entry = failure_entry(
@@ -330,3 +319,21 @@ def finish(
         is_final=True,
     )
     return Decision(reply, done, attempt, (completion, entry))
+
+
+def _completion(
+    execution: Execution, outcome: TerminalOutcome, now: int, ran_ms: int | None
+) -> CompletionEvent:
+    """The one event of an end."""
+    return CompletionEvent(
+        execution.execution_id,
+        outcome,
+        execution.attempt_index,
+        execution.flow_id,
+        execution.route.namespace,
+        execution.tags,
+        now,
+        execution.route.lane_id,
+        execution.route.execution_kind,
+        ran_ms,
+    )

@@ -161,6 +161,7 @@ def with_body(reply: Claimed, body: Body) -> Claimed:
         reply,
         payload=body.payload,
         payload_encoding=body.payload_encoding,
+        trace=body.trace,
         idempotency_key=body.idempotency_key,
     )
 
