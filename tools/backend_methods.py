@@ -35,6 +35,7 @@ SUBJECTS = (
         "flows",
     ),
     *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "access"),
+    "sessions",
     *("events", "groups", "statistics", "gauges"),
     *("repairs", "admin"),
 )

@@ -17,7 +17,7 @@ from flowfabric.server.access.guard import Guard
 from flowfabric.server.app import Application
 from flowfabric.server.exchange import Call
 from flowfabric.server.opening import check_certificate, check_exposed, check_guarded
-from flowfabric.server.routes.all import ROUTES
+from flowfabric.server.routes.all import ALL_ROUTES
 from flowfabric.server.service import Service
 from flowfabric.server.settings import ServerSettings
 
@@ -46,7 +46,7 @@ class Server:
     ) -> None:
         self.settings = settings or ServerSettings()
         self.service = Service(engine, self.settings, guard)
-        self._app = Application(self.service, ROUTES)
+        self._app = Application(self.service, ALL_ROUTES)
         self.service.cut = self._cut
         self._socket: socket.socket | None = None
         self._is_opened = False

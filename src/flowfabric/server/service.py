@@ -25,8 +25,10 @@ from flowfabric.ids import new_name
 from flowfabric.metrics.pulse import Pulse
 from flowfabric.server.access.border import Border
 from flowfabric.server.access.guard import Guard, TokenGuard
-from flowfabric.server.access.origin import refuse_other_sites
+from flowfabric.server.access.once import OnceLinks
+from flowfabric.server.access.origin import SAFE, refuse_other_sites
 from flowfabric.server.access.rates import Rates
+from flowfabric.server.access.sessions import require_own_page
 from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
 from flowfabric.server.metering import Metering
@@ -58,7 +60,8 @@ class Service:
         self.engine = engine
         self.settings = settings
         self.rates = Rates(settings)
-        self.guard: Guard = guard or TokenGuard(engine, self.rates)
+        self.guard: Guard = guard or TokenGuard(engine, self.rates, settings)
+        self.once = OnceLinks()
         self.border = Border(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen
@@ -150,6 +153,8 @@ class Service:
             call.caller = await self.guard.caller_of(call)
         if call.caller.is_known or await self.guard.has_tokens():
             self.rates.count(call.caller, call.address)
+        if call.caller.session is not None and call.method not in SAFE:
+            await require_own_page(self, call)
         route.check(call.caller)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:
