@@ -145,6 +145,7 @@ USUAL: dict[str, Any] = {
     "tags": {"a.b": "c"},
     "timing": HOURLY,
     "token": Token("ff_unknown"),
+    "text": Token("unknown"),
     "token_id": "0000000000",
     "wait_ms": 1,
     "upstream_execution_id": UNKNOWN,
