@@ -148,6 +148,7 @@ USUAL: dict[str, Any] = {
     "text": Token("unknown"),
     "token_id": "0000000000",
     "wait_ms": 1,
+    "way": "oidc",
     "upstream_execution_id": UNKNOWN,
     "usage": Usage(custom={"tokens": 1}),
     "value": "x",
