@@ -135,9 +135,7 @@ async def test_a_server_that_hears_no_hint_refuses_an_ended_session_within_30_s(
     seconds = [100.0]
     desk, deaf = Desk(lab.engine), Desk(lab.engine)
     service = deaf.service
-    service.guard = TokenGuard(
-        lab.engine, service.rates, service.settings, now=lambda: seconds[0]
-    )
+    service.guard = TokenGuard(lab.engine, service.rates, service.settings, now=lambda: seconds[0])
     cookie = await signed_in(desk, await made(lab, "read"))
     assert await seen(deaf, cookie) == 200
     await sent(desk, "/ui/logout", cookie, csrf=await csrf_for(desk, cookie))
@@ -164,9 +162,7 @@ async def test_a_session_ends_with_its_token_and_in_time(lab: Lab) -> None:
 
 
 @scenario
-async def test_a_link_is_good_once_for_a_minute(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_link_is_good_once_for_a_minute(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(lab.engine)
     await made(lab, "read")
     path = f"/ui/login?once={desk.service.once.make()}"
@@ -302,7 +298,7 @@ async def test_several_sessions_in_one_request_are_none(lab: Lab) -> None:
 async def test_no_mutated_cookie_opens_anything(lab: Lab) -> None:
     desk = Desk(lab.engine, rate_address=10_000_000)
     cookie = await signed_in(desk, await made(lab, "read"))
-    text, random = cookie.removeprefix("ff="), Random(5)  # noqa: S311 - the same each time
+    text, random = cookie.removeprefix("ff="), Random(5)
     for _ in range(MUTATED):
         tried = mutated(text, random)
         if tried.strip() != text:

@@ -93,6 +93,4 @@ def session_digest(text: str) -> str | None:
 
 def shown_session(row: SessionRow, token: AccessToken | None) -> Session:
     """A row as a server reads it."""
-    return Session(
-        row.way, row.subject, token, row.roles, row.created_at, row.used_at, row.ends_at
-    )
+    return Session(row.way, row.subject, token, row.roles, row.created_at, row.used_at, row.ends_at)

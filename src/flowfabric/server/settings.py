@@ -122,9 +122,9 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     session_idle_ms: Annotated[
         int, _duration("a session of a browser is over after so long without use", 60_000, _YEAR_MS)
     ] = 43_200_000
-    session_max_ms: Annotated[
-        int, _duration("and after so long in any case", 60_000, _YEAR_MS)
-    ] = 604_800_000
+    session_max_ms: Annotated[int, _duration("and after so long in any case", 60_000, _YEAR_MS)] = (
+        604_800_000
+    )
     drain_delay_ms: Annotated[
         int, _duration("on SIGTERM: between “not ready” and the end of waits", 0, 600_000)
     ] = 2_000

@@ -35,9 +35,7 @@ async def open_session(machine: Machine, request: api.OpenSession) -> SessionOpe
     subject = "" if way is Way.TOKEN else check_name(request.subject, field="subject")
     roles = sessions.check_roles(request.roles)
     idle_ms, life_ms = [
-        check_integer(
-            value, field=field, least=limits.SESSION_MS_MIN, most=limits.SESSION_MS_MAX
-        )
+        check_integer(value, field=field, least=limits.SESSION_MS_MIN, most=limits.SESSION_MS_MAX)
         for field, value in (("idle_ms", request.idle_ms), ("life_ms", request.life_ms))
     ]
     parts = None if request.token is None else _parts(request.token)
