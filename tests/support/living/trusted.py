@@ -46,10 +46,10 @@ class SignedIn(Living):
             name=self.lane, scopes=("read",), expires_in_ms=10**11
         )
         times = {"idle_ms": 3 * 10**10, "life_ms": 3 * 10**10}
-        person = {"way": "oidc", "subject": self.lane, "roles": ("ops", "readers"), **times}
+        person: Notes = {"way": "oidc", "subject": self.lane, "roles": ("ops", "readers"), **times}
+        pasted: Notes = {"way": "token", "token": made.token, **times}
         kept, ended, orphan = [
-            (await lab.engine.open_session(**fields)).text
-            for fields in (person, person, {"way": "token", "token": made.token, **times})
+            (await lab.engine.open_session(**fields)).text for fields in (person, person, pasted)
         ]
         await lab.engine.end_session(text=ended)
         await lab.engine.revoke_access_token(token_id=made.id, actor="olga")
