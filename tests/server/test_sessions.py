@@ -66,7 +66,7 @@ async def csrf_for(desk: Desk, cookie: str) -> str:
     scope = {"method": "GET", "headers": headers, "client": ("127.0.0.1", 1), "scheme": "http"}
     call = Call(scope, None, "r")  # type: ignore[arg-type]
     call.caller = await desk.service.guard.caller_of(call)
-    return csrf_of(desk.service, call)
+    return csrf_of(desk.service.settings, call)
 
 
 async def seen(desk: Desk, cookie: str, path: str = RUNS) -> int:

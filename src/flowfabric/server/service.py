@@ -167,7 +167,7 @@ class Service:
             if _is_expensive(call, route):
                 self.rates.count_expensive(call.caller, call.address)
         if call.caller.session is not None and call.method not in SAFE:
-            await require_own_page(self, call)
+            await require_own_page(self.settings, call, self.body_limit(route.size))
         route.check(call.caller)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:

@@ -1,17 +1,17 @@
 """Sessions of browsers: their cookie, and the proof that a change comes from a page of ours.
 
-* `text_of(service, call)`: the text in the cookie of a request. A request that shows a token has
+* `text_of(settings, call)`: the text in the cookie of a request. A request that shows a token has
   none: its cookies are not looked at.
 * `call.caller.session`: the session that it opened, if any (`guard.TokenGuard` reads it).
-* `csrf_of(service, call)`: what every form of this caller carries as its field `csrf`.
-* `require_own_page(service, call)`: refuses a change by cookie without that proof. `Service.admit`
+* `csrf_of(settings, call)`: what every form of this caller carries as its field `csrf`.
+* `require_own_page(settings, call, most)`: refuses a change by cookie without that proof. `Service.admit`
   asks for it before any handler is called, so no route can forget to.
 """
 
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qsl
 
 from flowfabric.errors import CrossSiteRequest
@@ -19,9 +19,6 @@ from flowfabric.ids import new_secret_bytes
 from flowfabric.server.access.origin import comes_from_own_page
 from flowfabric.server.exchange import Call
 from flowfabric.server.settings import ServerSettings
-
-if TYPE_CHECKING:
-    from flowfabric.server.service import Service
 
 CSRF: Final = "csrf"
 CSRF_HEADER: Final = b"x-csrf-token"
@@ -81,33 +78,34 @@ def cookie_header(name: str, text: str, life_s: int, *, is_secure: bool) -> tupl
 # --- forms ---------------------------------------------------------------------------------------
 
 
-def csrf_of(service: Service, call: Call) -> str:
+def csrf_of(settings: ServerSettings, call: Call) -> str:
     """What each form of this caller carries: it follows from the text of the session, which no page
     of another site knows. It ends with the session."""
-    text = text_of(service.settings, call) if call.caller.session is not None else None
+    text = text_of(settings, call) if call.caller.session is not None else None
     key = _OF_PROCESS if text is None else text.encode("latin-1")
     return hmac.digest(key, _PURPOSE, "sha256").hex()
 
 
-def is_csrf(service: Service, call: Call, given: str) -> bool:
+def is_csrf(settings: ServerSettings, call: Call, given: str) -> bool:
     """Whether a form carries what it must."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), csrf_of(service, call).encode())
+    return hmac.compare_digest(given.encode("utf-8", "replace"), csrf_of(settings, call).encode())
 
 
-async def require_own_page(service: Service, call: Call) -> None:
+async def require_own_page(settings: ServerSettings, call: Call, most: int) -> None:
     """Refuse a change that a browser's cookie would allow, unless a page of ours asks for it: it
-    says so, and it has what only such a page has, in a header or a field of its form."""
+    says so, and it has what only such a page has, in a header or a field of its form. `most`: how many
+    bytes the form may have."""
     if not comes_from_own_page(call.headers):
         raise CrossSiteRequest("a change by cookie must come from a page of this server")
     given = call.header(CSRF_HEADER)
     if given is None and call.headers.get(b"content-type", b"").partition(b";")[0] == FORM:
-        given = await _field(service, call)
-    if given is None or not is_csrf(service, call, given):
+        given = await _field(call, most)
+    if given is None or not is_csrf(settings, call, given):
         raise CrossSiteRequest("this form is not from its page, or the page is too old: reload it")
 
 
-async def _field(service: Service, call: Call) -> str | None:
-    body = await call.kept_body(service.body_limit(call.row.size))
+async def _field(call: Call, most: int) -> str | None:
+    body = await call.kept_body(most)
     try:
         return dict(parse_qsl(body.decode("ascii"), True, errors="strict")).get(CSRF)
     except (ValueError, UnicodeDecodeError):
