@@ -6,8 +6,8 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -92,13 +92,7 @@ class Server:
         import uvicorn  # only a server needs it
 
         from flowfabric.server.connections import Connection, Crowd
-
-        class Quiet(uvicorn.Server):
-            """Leaves signals to the program around it."""
-
-            @contextmanager
-            def capture_signals(self) -> Iterator[None]:
-                yield
+        from flowfabric.server.listening import Listening
 
         if self._socket is None:
             self.bind()
@@ -119,7 +113,7 @@ class Server:
             ssl_certfile=self.settings.tls_cert,
             ssl_keyfile=self.settings.tls_key,
         )
-        server = Quiet(config)
+        server = Listening(config)
         self._uvicorn = server
         self._serving = asyncio.create_task(server.serve(sockets=[self._socket]))
         while not server.started and not self._serving.done():  # noqa: ASYNC110 - it has no event
@@ -155,8 +149,7 @@ class Server:
         self.service.guard.stop()
         self.service.pulse.stop()
         if self._uvicorn is not None and self._serving is not None:
-            self._uvicorn.should_exit = True
-            self._uvicorn.force_exit = True
+            self._uvicorn.leave()
             await self._serving
             self._serving = None
         if self._socket is not None:
