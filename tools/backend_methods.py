@@ -33,6 +33,7 @@ SUBJECTS = (
         "waits",
         "mail",
         "flows",
+        "flow_graphs",
     ),
     *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "access"),
     *("events", "groups", "statistics", "gauges"),

@@ -232,6 +232,9 @@ JOINING = {
     "ready_one": (1, 1, 500, 1 << 20),
     "ready_many": ([1, 2], 1, 500, 1 << 20),
     "count_members": ("x",),
+    "fold_members": ("x", 100, True, 2_000),
+    "fold_edges": ("x", 100, True, 2_000),
+    "find_members": ("x", "", 0, 9, [1], [1], 1, 200),
 }
 
 

@@ -103,6 +103,12 @@ from flowfabric.api.executions import (
     WaitForOutcome,
     WaitForResult,
 )
+from flowfabric.api.flow_graphs import (
+    DETAIL_DEFAULT,
+    DescribeFlowGraph,
+    DescribeFlowMember,
+    ListGraphMembers,
+)
 from flowfabric.api.flows import (
     AckCancelMember,
     AddDependency,
@@ -333,6 +339,7 @@ from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed, Restored
 from flowfabric.model.execution import Fence
 from flowfabric.model.feed import EventFilter, EventPage, Timeline
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
+from flowfabric.model.flow_graph import RANKS_MAX, FlowGraph, FlowMember, GraphNode
 from flowfabric.model.flow_results import (
     Added,
     AlreadyMember,
@@ -2416,6 +2423,62 @@ class Methods(ABC):
     async def wait_for_flow(self, *, flow_id: str, wait_ms: int | None = None) -> FlowSnapshot:
         """The flow once all its members have ended; WaitTimeout when that takes too long."""
         return await self.call(WaitForFlow(flow_id=flow_id, wait_ms=wait_ms))
+
+    # --- flow_graphs ----------------------------------------------------------------------------
+
+    async def describe_flow_graph(
+        self, *, flow_id: str, detail: int = DETAIL_DEFAULT, known_revision: int | None = None
+    ) -> FlowGraph:
+        """A flow as a drawing needs it: its nodes and edges, or how many are alike.
+
+        With more than `detail` members, or more than `limits.GRAPH_ROWS_MAX` edges, both are folded
+        by level, task and state; they are counted in the store, so a large flow costs no more rows
+        than a small one. `known_revision`: the caller has the edges of this revision of the graph
+        already, and they are left out if it is the current one.
+
+        >>> graph = await engine.describe_flow_graph(flow_id=flow_id)  # doctest: +SKIP
+        >>> [(each.execution_kind, each.count) for each in graph.groups]  # doctest: +SKIP
+        """
+        return await self.call(
+            DescribeFlowGraph(flow_id=flow_id, detail=detail, known_revision=known_revision)
+        )
+
+    async def list_graph_members(
+        self,
+        *,
+        flow_id: str,
+        first_rank: int = 0,
+        last_rank: int = RANKS_MAX,
+        execution_kind: str | None = None,
+        states: Sequence[str] = (),
+        is_free: bool = False,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[GraphNode]:
+        """Members of a flow that fit every part given, by id.
+
+        `first_rank`, `last_rank`: of a level of the drawing, where children stand one rank behind
+        the execution that spawned them. `is_free`: no other member keeps them back.
+        """
+        return await self.call(
+            ListGraphMembers(
+                flow_id=flow_id,
+                first_rank=first_rank,
+                last_rank=last_rank,
+                execution_kind=execution_kind,
+                states=states,
+                is_free=is_free,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def describe_flow_member(self, *, flow_id: str, execution_id: str) -> FlowMember | None:
+        """One member with the members it waits for and those that wait for it, or nothing.
+
+        At most `limits.GRAPH_NEXT_MAX` of each are named.
+        """
+        return await self.call(DescribeFlowMember(flow_id=flow_id, execution_id=execution_id))
 
     # --- schedules ------------------------------------------------------------------------------
 

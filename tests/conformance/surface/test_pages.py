@@ -73,6 +73,7 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         "list_expired_leases": {"as_of": lab.now + TTL_MS},
         "list_execution_spend": {"execution_id": graph.ids["a"]},
         "list_flow_spend": {"flow_id": graph.flow_id},
+        "list_graph_members": {"flow_id": graph.flow_id},
         "list_line": {"serial_key": "long"},
         "list_pending_waitpoints": {"execution_id": running.execution_id},
         "list_suspensions": {"execution_id": waited.claimed.execution_id},

@@ -145,6 +145,7 @@ OPERATING_ROUTES: Final = (
         reply=BulkOperation | BulkCounted,
         statuses={"BulkOperation": 202},
         asks=("start_operation",),
+        is_expensive=True,
         errors=(*OPERATIONS["start_operation"].errors, CountChanged),
         takes_key=True,
     ),
