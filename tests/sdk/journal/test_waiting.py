@@ -480,8 +480,8 @@ def test_wrong_numbers_of_people_and_tasks_are_refused_by_name(url: str) -> None
         said = []
         for call in (
             lambda: ctx.approval("publish", of=0),
-            lambda: ctx.call(5),  # type: ignore[call-overload]
-            lambda: ctx.undo(None),  # type: ignore[call-overload]
+            lambda: ctx.call(5),  # type: ignore[arg-type]
+            lambda: ctx.undo(None),  # type: ignore[arg-type]
             lambda: ctx.transaction("debit", None, print),
             lambda: ctx.step.options(transaction=None)("debit", print),
         ):
