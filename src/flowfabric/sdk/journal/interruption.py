@@ -52,11 +52,11 @@ def refuse_timeouts(tasks: Iterable[object]) -> None:
     asyncio tells of these timers in no public way; on a loop that does not keep them as its own
     loops do they are not noticed.
     """
-    several = [each for each in tasks if isinstance(each, asyncio.Task)]
+    several: list[Any] = [each for each in tasks if isinstance(each, asyncio.Task)]
     loop = asyncio.get_running_loop()
     timers = getattr(loop, "timers", None)  # of the testing kit's loop
     for timer in getattr(loop, "_scheduled", ()) if timers is None else timers:
-        callback = getattr(timer, "_callback", None)
+        callback: Any = getattr(timer, "_callback", None)
         if getattr(callback, "__func__", None) is not _ON_TIMEOUT or timer.cancelled():
             continue
         if getattr(callback.__self__, "_task", None) in several:
