@@ -31,6 +31,7 @@ SUBJECTS = (
         "logs",
         "grants",
         "waits",
+        "approvals",
         "mail",
         "flows",
         "flow_graphs",

@@ -109,6 +109,9 @@ EXPECTED: Final[dict[str, Line]] = {
     f"PATCH {F}": Line(OPERATE, "object", {"tags": {"a.b": "c"}}),
     # waits and mailboxes
     "GET /v1/waits": Line("raoA", "own"),
+    "GET /v1/waits/count": Line("raoA", "own"),
+    "GET /v1/approvals": Line("raoA", "own"),
+    f"GET {W}": Line("raoA", "object"),
     f"POST {W}/approve": Line("aoA", "object"),
     f"POST {W}/reject": Line("aoA", "object"),
     f"POST {W}/link": Line("A", "object"),
@@ -127,7 +130,7 @@ EXPECTED: Final[dict[str, Line]] = {
         {"budget_id": "x", "dimensions": ["a"], "hard_limits": [1], "soft_limits": [0]},
     ),
     "GET /v1/budgets": Line(READ, "shared"),
-    "GET /v1/budget-asks": Line(READ, "own"),
+    "GET /v1/budget-asks": Line("raoA", "own"),
     "GET /v1/spend": Line(READ, "own"),
     "GET /v1/spending": Line(READ, "all"),
     f"GET {B}": Line(READ, "shared"),

@@ -21,6 +21,7 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.meter import EngineMeter
 from flowfabric.engine.operations import access as access
 from flowfabric.engine.operations import admin as admin
+from flowfabric.engine.operations import approvals as approvals
 from flowfabric.engine.operations import asks as asks
 from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import bulk as bulk

@@ -11,7 +11,7 @@ from flowfabric.api.page import Page, encode_cursor
 from flowfabric.errors import InvalidCursor, InvalidInput
 from flowfabric.limits import PAGE_DEFAULT, PAGE_MAX
 from flowfabric.model.results import Claimed
-from flowfabric.model.suspension import OperatorOnly
+from flowfabric.model.suspension import OperatorOnly, Single
 from tests.support.budgets import make_budget, spend
 from tests.support.flows import arrows, submit
 from tests.support.gates import quota
@@ -46,6 +46,9 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
     graph = await submit(lab, "abcd", arrows("a>b", "a>c", "a>d"))
     for number in range(MANY):
         lab.clock.advance(1)
+        told = {"lane_id": f"told-{number}"}
+        waiting = await suspended(lab, Single("a", "approved"), created=told)
+        await waiting.send("approved")
         await suspended(lab, OperatorOnly(), created={"lane_id": "others"})
         await submit(lab, "a")
         await make_budget(lab, f"budget-{number}", {"a": 1}, on_hard_limit="ask")
