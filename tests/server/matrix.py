@@ -65,6 +65,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {X}/revoke": Line(OPERATE, "object", {"reason": "x"}),
     f"POST {X}/resume": Line(OPERATE, "object"),
     f"POST {X}/retry": Line(OPERATE, "object"),
+    f"GET {X}/retries": Line(READ, "object"),
     f"POST {X}/dismiss": Line(OPERATE, "object"),
     f"POST {X}/restore": Line(OPERATE, "object"),
     f"GET {X}/spend": Line(READ, "object"),

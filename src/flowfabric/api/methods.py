@@ -227,6 +227,7 @@ from flowfabric.api.repairs import (
     ReconcileQuotaCounters,
     ReconcileSiblingCancelGroup,
 )
+from flowfabric.api.retries import ListRetries, RetryWithInput
 from flowfabric.api.schedules import (
     BackfillSchedule,
     CreateSchedule,
@@ -445,6 +446,7 @@ from flowfabric.model.results import (
     Unblocked,
     Undone,
 )
+from flowfabric.model.retry import Retried
 from flowfabric.model.schedule import (
     USUAL_POLICY,
     Backfilled,
@@ -921,6 +923,44 @@ class Methods(ABC):
         return await self.call(
             SetExecutionTag(execution_id=execution_id, key=key, value=value, actor=actor)
         )
+
+    # --- retries --------------------------------------------------------------------------------
+
+    async def retry_with_input(
+        self,
+        *,
+        execution_id: str,
+        input_payload: bytes | None = None,
+        payload_encoding: str | None = None,
+        arguments: Mapping[str, bytes] = {},
+        reason: str = "",
+        idempotency_key: str | None = None,
+        actor: str | None = None,
+    ) -> Retried:
+        """A new execution of the same work as one that has ended, with another input.
+
+        The old one stays as it is; the new one says `retried_from`. `input_payload`: the whole
+        input, with the encoding of the old one unless `payload_encoding` says another; or
+        `arguments`: JSON by the names of arguments that differ. It begins without a journal, in
+        no flow, at once. A repeated `idempotency_key` answers the first one.
+        """
+        return await self.call(
+            RetryWithInput(
+                execution_id=execution_id,
+                input_payload=input_payload,
+                payload_encoding=payload_encoding,
+                arguments=arguments,
+                reason=reason,
+                idempotency_key=idempotency_key,
+                actor=actor,
+            )
+        )
+
+    async def list_retries(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[ExecutionSnapshot]:
+        """The retries of an execution with another input that are still there, oldest first."""
+        return await self.call(ListRetries(execution_id=execution_id, cursor=cursor, limit=limit))
 
     # --- bulk -----------------------------------------------------------------------------------
 
