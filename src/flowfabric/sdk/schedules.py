@@ -108,12 +108,10 @@ def policy_of(given: Mapping[str, Any], otherwise: SchedulePolicy = USUAL_POLICY
 
 def _several(value: object, field: str) -> tuple[Any, ...]:
     """The items of a list, none without one; a text is one thing, and no list of letters."""
-    if value is None:
-        return ()
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable | None):
         detail = f"{field}: expected a list, got {shown(value, 80)}"
         raise InvalidSchedule(detail, field=field)
-    return tuple(value)
+    return tuple(value or ())
 
 
 def _word(value: object, words: Any, field: str) -> Any:
