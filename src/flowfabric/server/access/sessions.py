@@ -93,8 +93,10 @@ def is_csrf(settings: ServerSettings, call: Call, given: str) -> bool:
 
 async def require_own_page(settings: ServerSettings, call: Call, most: int) -> None:
     """Refuse a change that a browser's cookie would allow, unless a page of ours asks for it: it
-    says so, and it has what only such a page has, in a header or a field of its form. `most`: how many
-    bytes the form may have."""
+    says so, and it has what only such a page has, in a header or a field of its form.
+
+    `most`: how many bytes the form may have.
+    """
     if not comes_from_own_page(call.headers):
         raise CrossSiteRequest("a change by cookie must come from a page of this server")
     given = call.header(CSRF_HEADER)
