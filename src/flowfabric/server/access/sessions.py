@@ -4,8 +4,8 @@
   none: its cookies are not looked at.
 * `call.caller.session`: the session that it opened, if any (`guard.TokenGuard` reads it).
 * `csrf_of(settings, call)`: what every form of this caller carries as its field `csrf`.
-* `require_own_page(settings, call, most)`: refuses a change by cookie without that proof. `Service.admit`
-  asks for it before any handler is called, so no route can forget to.
+* `require_own_page(settings, call, most)`: refuses a change by cookie without that proof.
+  `Service.admit` asks for it before any handler is called, so no route can forget to.
 """
 
 from __future__ import annotations
