@@ -11,13 +11,14 @@
 from __future__ import annotations
 
 import hmac
-from typing import Final
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl
 
 from flowfabric.errors import CrossSiteRequest
 from flowfabric.ids import new_secret_bytes
+from flowfabric.server.access.caller import Caller
 from flowfabric.server.access.origin import comes_from_own_page
-from flowfabric.server.exchange import Call
 from flowfabric.server.settings import ServerSettings
 
 CSRF: Final = "csrf"
@@ -31,25 +32,54 @@ _PURPOSE: Final = b"flowfabric form"
 _OF_PROCESS: Final = new_secret_bytes(32)
 
 
-def is_secure(settings: ServerSettings, call: Call) -> bool:
+class Asked(Protocol):
+    """The parts of a request that tell of its session: an `exchange.Call` has them."""
+
+    scope: MutableMapping[str, Any]
+    caller: Caller
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """The last value of each header."""
+        ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it comes from a program of this machine, and not through a proxy."""
+        ...
+
+    def header(self, name: bytes) -> str | None:
+        """One header as text."""
+        ...
+
+    def all_headers(self, name: bytes) -> list[bytes]:
+        """Every value of a header."""
+        ...
+
+    async def kept_body(self, most: int) -> bytes:
+        """The body, which can be read again."""
+        ...
+
+
+def is_secure(settings: ServerSettings, call: Asked) -> bool:
     """Whether browsers reach this server by TLS, or from elsewhere, as far as it can tell."""
     has_proxy = settings.behind_proxy or (settings.public_url or "").startswith("https:")
     return has_proxy or call.scope.get("scheme") == "https" or not call.is_local
 
 
-def cookie_name(settings: ServerSettings, call: Call) -> str:
+def cookie_name(settings: ServerSettings, call: Asked) -> str:
     """The only name that is looked at: by its prefix no other host can have set it."""
     return COOKIE if is_secure(settings, call) else PLAIN_COOKIE
 
 
-def text_of(settings: ServerSettings, call: Call) -> str | None:
+def text_of(settings: ServerSettings, call: Asked) -> str | None:
     """The text of the session in the cookies of a request; None where there is none, or several."""
     if b"authorization" in call.headers:
         return None
     return cookie_of(call, cookie_name(settings, call))
 
 
-def cookie_of(call: Call, name: str) -> str | None:
+def cookie_of(call: Asked, name: str) -> str | None:
     """The value of a cookie; None where there is none, or several."""
     given = b";".join(call.all_headers(b"cookie"))
     if not given or len(given) > _COOKIE_BYTES:
@@ -60,7 +90,7 @@ def cookie_of(call: Call, name: str) -> str | None:
 
 
 def set_cookie(
-    settings: ServerSettings, call: Call, text: str, life_ms: int
+    settings: ServerSettings, call: Asked, text: str, life_ms: int
 ) -> tuple[bytes, bytes]:
     """The header that gives a browser its session; an empty text takes it away."""
     return cookie_header(
@@ -78,7 +108,7 @@ def cookie_header(name: str, text: str, life_s: int, *, is_secure: bool) -> tupl
 # --- forms ---------------------------------------------------------------------------------------
 
 
-def csrf_of(settings: ServerSettings, call: Call) -> str:
+def csrf_of(settings: ServerSettings, call: Asked) -> str:
     """What each form of this caller carries: it follows from the text of the session, which no page
     of another site knows. It ends with the session."""
     text = text_of(settings, call) if call.caller.session is not None else None
@@ -86,12 +116,12 @@ def csrf_of(settings: ServerSettings, call: Call) -> str:
     return hmac.digest(key, _PURPOSE, "sha256").hex()
 
 
-def is_csrf(settings: ServerSettings, call: Call, given: str) -> bool:
+def is_csrf(settings: ServerSettings, call: Asked, given: str) -> bool:
     """Whether a form carries what it must."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), csrf_of(settings, call).encode())
 
 
-async def require_own_page(settings: ServerSettings, call: Call, most: int) -> None:
+async def require_own_page(settings: ServerSettings, call: Asked, most: int) -> None:
     """Refuse a change that a browser's cookie would allow, unless a page of ours asks for it: it
     says so, and it has what only such a page has, in a header or a field of its form.
 
@@ -106,7 +136,7 @@ async def require_own_page(settings: ServerSettings, call: Call, most: int) -> N
         raise CrossSiteRequest("this form is not from its page, or the page is too old: reload it")
 
 
-async def _field(call: Call, most: int) -> str | None:
+async def _field(call: Asked, most: int) -> str | None:
     body = await call.kept_body(most)
     try:
         return dict(parse_qsl(body.decode("ascii"), True, errors="strict")).get(CSRF)
