@@ -17,9 +17,10 @@ from flowfabric.server.access.guard import Guard
 from flowfabric.server.app import Application
 from flowfabric.server.exchange import Call
 from flowfabric.server.opening import check_certificate, check_exposed, check_guarded
-from flowfabric.server.routes.all import ROUTES
+from flowfabric.server.routes.all import ALL_ROUTES
 from flowfabric.server.service import Service
 from flowfabric.server.settings import ServerSettings
+from flowfabric.server.ui.rendering import prepare as prepare_pages
 
 _BACKLOG: Final = 2_048
 _PORT: Final = "9090"
@@ -46,7 +47,7 @@ class Server:
     ) -> None:
         self.settings = settings or ServerSettings()
         self.service = Service(engine, self.settings, guard)
-        self._app = Application(self.service, ROUTES)
+        self._app = Application(self.service, ALL_ROUTES)
         self.service.cut = self._cut
         self._socket: socket.socket | None = None
         self._is_opened = False
@@ -86,6 +87,8 @@ class Server:
     async def start(self) -> None:
         """Listen, and answer from now on; operations once it is opened."""
         self.service.is_open = self._is_opened
+        if self.settings.ui:
+            prepare_pages()
         import uvicorn  # only a server needs it
 
         class Quiet(uvicorn.Server):
