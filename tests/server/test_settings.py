@@ -55,7 +55,7 @@ def test_every_setting_can_be_written_in_all_three_places(tmp_path: Path) -> Non
         log_format="json",
         log_level="error",
         **{
-            each.field: each.about.least + 1
+            each.field: each.about.least + 2
             for each in SETTINGS.values()
             if type(each.default) is int
         },

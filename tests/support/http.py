@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +26,8 @@ class Reply:
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
         self.headers = headers
-        self.body = body
+        self.sent = body
+        self.body = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
 
     @property
     def json(self) -> Any:
@@ -110,9 +112,12 @@ class Desk:
     async def patch(self, path: str, body: Any = NOTHING, **more: Any) -> Reply:
         return await self.ask("PATCH", path, body, **more)
 
-    async def created(self, kind: str = "work", **fields: Any) -> str:
+    async def created(
+        self, kind: str = "work", *, headers: Mapping[str, str] | None = None, **fields: Any
+    ) -> str:
         """The path form of a new execution's id."""
-        made = await self.post("/v1/executions", {"execution_kind": kind, **fields})
+        new = {"execution_kind": kind, **fields}
+        made = await self.post("/v1/executions", new, headers=headers)
         assert made.status == 201, made
         return made.headers["location"].rpartition("/")[2]
 

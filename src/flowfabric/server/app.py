@@ -11,6 +11,7 @@ from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, NotAcceptable, StoreError, UriTooLong
 from flowfabric.ids import new_secret_id
 from flowfabric.server.access.guard import refuse_in_address
+from flowfabric.server.compressing import compressed
 from flowfabric.server.exchange import (
     PROBLEM,
     Answer,
@@ -124,13 +125,14 @@ async def _write(call: Call, answer: Answer | Streamed, send: Send, *, closes: b
     headers = [
         (b"content-type", answer.media),
         (b"x-request-id", call.request_id.encode()),
-        *answer.headers,
     ]
     if closes:
         headers.append((b"connection", b"close"))
     if isinstance(answer, Streamed):
-        await _stream(call, answer, send, headers)
+        await _stream(call, answer, send, [*headers, *answer.headers])
         return
+    answer = await compressed(call, answer)
+    headers += answer.headers
     body = answer.body
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

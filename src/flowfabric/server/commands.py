@@ -115,7 +115,7 @@ async def _one(
         wait_ms = getattr(request, "wait_ms", None)
         if wait_ms is None or wait_ms > most:
             raise InvalidInput(f"wait_ms: at most {most}; ask again", field="wait_ms")
-        with service.waiting():
+        with service.waiting(call.caller):
             return await service.patience.while_there(call, ask(request))
     except Stopping:
         return Draining("this server stops; another one answers", retry_after_ms=0)

@@ -24,7 +24,10 @@ def answer_of(error: FlowFabricError, request_id: str) -> Answer:
     if error.status in (429, 503):
         after_ms = error.fields.get("retry_after_ms") or _RETRY_AFTER_MS
         body["retry_after_ms"] = after_ms
-        headers.append((b"retry-after", str(max(1, -(-after_ms // 1000))).encode()))
+        after_s = max(1, -(-after_ms // 1000))
+        headers.append((b"retry-after", str(after_s).encode()))
+        if (rate := error.fields.get("rate")) is not None:
+            headers.append((b"ratelimit", f'"{rate}";r=0;t={after_s}'.encode()))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.fields["allow"]).encode()))
     if isinstance(error, Unauthorized):

@@ -6,10 +6,10 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
@@ -91,12 +91,8 @@ class Server:
             prepare_pages()
         import uvicorn  # only a server needs it
 
-        class Quiet(uvicorn.Server):
-            """Leaves signals to the program around it."""
-
-            @contextmanager
-            def capture_signals(self) -> Iterator[None]:
-                yield
+        from flowfabric.server.connections import Connection, Crowd
+        from flowfabric.server.listening import Listening
 
         if self._socket is None:
             self.bind()
@@ -104,7 +100,7 @@ class Server:
         self.service.pulse.start()
         config = uvicorn.Config(
             self._app,
-            http="httptools",
+            http=cast("Any", partial(Connection, Crowd(self.settings))),
             loop="none",
             lifespan="off",
             access_log=False,
@@ -117,7 +113,7 @@ class Server:
             ssl_certfile=self.settings.tls_cert,
             ssl_keyfile=self.settings.tls_key,
         )
-        server = Quiet(config)
+        server = Listening(config)
         self._uvicorn = server
         self._serving = asyncio.create_task(server.serve(sockets=[self._socket]))
         while not server.started and not self._serving.done():  # noqa: ASYNC110 - it has no event
@@ -153,8 +149,7 @@ class Server:
         self.service.guard.stop()
         self.service.pulse.stop()
         if self._uvicorn is not None and self._serving is not None:
-            self._uvicorn.should_exit = True
-            self._uvicorn.force_exit = True
+            self._uvicorn.leave()
             await self._serving
             self._serving = None
         if self._socket is not None:

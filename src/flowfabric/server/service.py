@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -24,6 +25,7 @@ from flowfabric.errors import (
 from flowfabric.ids import new_name
 from flowfabric.metrics.pulse import Pulse
 from flowfabric.server.access.border import Border
+from flowfabric.server.access.caller import Caller
 from flowfabric.server.access.guard import Guard, TokenGuard
 from flowfabric.server.access.origin import refuse_other_sites
 from flowfabric.server.access.rates import Rates
@@ -42,12 +44,20 @@ _STORE_S: Final = 1.0  # for the store to answer a probe
 _LAG_S: Final = 5.0  # a loop that lags more answers nobody in time
 _BUSY_S: Final = 0.25  # a loop that lags more takes no new work
 _SUBMITS: Final = (NewExecution, CreateExecutions, SubmitFlow)
+_SEARCHES: Final = ("list_executions", "count_listed")
 _HOMES_MAX: Final = 1_000
 _SIGNAL_BODY: Final = 163_840  # a payload of a signal in Base64, and the words around it
 
 
 def _leave(call: Call) -> None:
     """Without a socket there is nothing to end."""
+
+
+def _is_expensive(call: Call, route: Route) -> bool:
+    """Whether it may read much of the store: by its nature, or because it looks for words."""
+    return route.is_expensive or (
+        route.operation in _SEARCHES and any(word == "text" for word, _ in call.query)
+    )
 
 
 class Service:
@@ -63,6 +73,7 @@ class Service:
         self.border = Border(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen
+        self._waits_of: Counter[str | None] = Counter()  # by the token
         self.streams = 0  # answers that go on and on
         self.in_flight = 0  # requests that are being answered
         self.is_open = True  # the store is there: operations are answered
@@ -152,6 +163,8 @@ class Service:
             call.caller = await self.guard.caller_of(call)
         if call.caller.is_known or await self.guard.has_tokens():
             self.rates.count(call.caller, call.address)
+            if _is_expensive(call, route):
+                self.rates.count_expensive(call.caller, call.address)
         route.check(call.caller)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:
@@ -183,17 +196,25 @@ class Service:
             await self._idle.wait()
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self, caller: Caller) -> Iterator[None]:
         """A request that waits for something to happen is counted, and refused over the limit."""
         if self.stopping.is_set():
             raise Draining("this server stops", retry_after_ms=0)
+        actor, own = caller.actor, self._waits_of[caller.actor]
         if self.waits >= self.settings.waits_max:
             raise TooManyWaits(f"{self.waits} requests wait already", retry_after_ms=_LATER_MS)
+        if actor is not None and own >= self.settings.waits_per_token:
+            detail = f"{own} requests of this token wait already"
+            raise TooManyWaits(detail, retry_after_ms=_LATER_MS)
         self.waits += 1
+        self._waits_of[actor] += 1
         try:
             yield
         finally:
             self.waits -= 1
+            self._waits_of[actor] -= 1
+            if not self._waits_of[actor]:
+                del self._waits_of[actor]
 
     @contextmanager
     def streaming(self) -> Iterator[None]:

@@ -89,8 +89,13 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     ] = 600_000
     keepalive_s: Annotated[int, _duration("how long an idle connection is kept", 1, 3_600)] = 75
     waits_max: Annotated[int, _count("requests that wait at once", 1, 1_000_000)] = 10_000
+    waits_per_token: Annotated[int, _count("of them, those of one token", 1, 1_000_000)] = 10_000
     streams_max: Annotated[int, _count("event streams at once", 1, 1_000_000)] = 2_000
     commands_in_flight: Annotated[int, _count("requests that write at once", 1, 100_000)] = 200
+    connections_max: Annotated[int, _count("connections at once", 1, 1_000_000)] = 10_000
+    connections_per_address: Annotated[
+        int, _count("of them, those of one address that is no trusted proxy's", 1, 1_000_000)
+    ] = 5_000
     body_max: Annotated[int, _count("bytes of a body that carries no payload", 1_024, 1 << 30)] = (
         65_536
     )
@@ -106,6 +111,10 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     rate_address: Annotated[
         int, _count("requests a second without a token, by address", 1, 10_000_000)
     ] = 20
+    rate_expensive: Annotated[
+        int,
+        _count("searches for text, bulk operations and audits a second, by token", 1, 10_000_000),
+    ] = 2
     rate_login: Annotated[
         int, _count("failures a minute of one address to show a valid token", 1, 10_000_000)
     ] = 20

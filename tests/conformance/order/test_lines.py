@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.errors import InvalidInput, LineNotHeld, NotFound, WaitCycle
 from flowfabric.model.results import Claimed, RetryScheduled
 from flowfabric.model.state import BlockingReason, PublicState
+from flowfabric.stores.memory import MemoryView
+from flowfabric.stores.postgres.view import PostgresView
+from flowfabric.stores.sqlite.view import SqliteView
 from tests.support.flows import arrows, node, submit
 from tests.support.lab import Lab, scenario
 
@@ -48,6 +53,19 @@ async def sound(lab: Lab) -> bool:
     assert (await lab.engine.doctor()).problems == ()
     found = await lab.dump()
     return not found["ff_serial"] and not found["ff_serial_line"]
+
+
+@contextmanager
+def locked_by_others() -> Iterator[None]:
+    """Nothing that is loaded only if it is free is free."""
+
+    async def none(self: Any, ids: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    with ExitStack() as stack:
+        for view in (MemoryView, SqliteView, PostgresView):
+            stack.enter_context(patch.object(view, "load_free", none))
+        yield
 
 
 @scenario
@@ -160,6 +178,19 @@ async def test_a_cancelled_head_lets_the_next_one_go_on(lab: Lab) -> None:
     assert claimed.execution_id == first
     await lab.cancel(first)
     await lab.cancel(second)
+    await complete(lab, third)
+    assert await sound(lab)
+
+
+@scenario
+async def test_a_head_that_ends_before_it_is_told_passes_the_turn_on(lab: Lab) -> None:
+    first, second, third = await line(lab, 3)
+    claimed = await lab.claim()
+    assert claimed.execution_id == first
+    with locked_by_others():
+        await lab.engine.complete(claimed.handle)
+        await lab.cancel(second)
+    await lab.after(1_000)
     await complete(lab, third)
     assert await sound(lab)
 

@@ -64,21 +64,20 @@ def join(line: LineRow | None, execution: Execution, at: Moment) -> Decision[Non
 def leave(line: LineRow, execution: Execution, at: Moment) -> Decision[bool]:
     """An execution that has ended leaves its line; whether that gives the turn to the next one.
 
-    A place behind the head closes. A head that failed may hold up the others.
+    A place behind the head closes. A head that failed may hold up the others. A head that ended
+    before it was told of its turn still says that it is behind: its place has closed already.
     """
-    if execution.is_behind:
-        gone = PlaceRow(
-            line.namespace, line.serial_key, execution.line_place, execution.execution_id
-        )
-        out = replace(execution, line_place=0)
-        shorter = replace(line, waiting=max(0, line.waiting - 1))
-        return Decision(False, out, saves=(shorter,), drops=(gone,))
-    if line.head_id != execution.execution_id:
+    out = replace(execution, line_place=0) if execution.is_behind else None
+    if line.head_id == execution.execution_id:
+        outcome = execution.state.terminal_outcome
+        if execution.ties.holds_line and outcome in _FAILURES:
+            return Decision(False, out, saves=(replace(line, held_at=at.now, due_at=None),))
+        return Decision(True, out)
+    if out is None:
         return Decision(False)  # it never joined
-    outcome = execution.state.terminal_outcome
-    if execution.ties.holds_line and outcome in _FAILURES:
-        return Decision(False, saves=(replace(line, held_at=at.now, due_at=None),))
-    return Decision(True)
+    gone = PlaceRow(line.namespace, line.serial_key, execution.line_place, execution.execution_id)
+    shorter = replace(line, waiting=max(0, line.waiting - 1))
+    return Decision(False, out, saves=(shorter,), drops=(gone,))
 
 
 def advance(line: LineRow, following: PlaceRow | None) -> Decision[None]:

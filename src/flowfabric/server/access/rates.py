@@ -50,26 +50,34 @@ class Rates:
     def __init__(self, settings: ServerSettings, now: Callable[[], float] = monotonic) -> None:
         self._of_token = Bucket(settings.rate_token, 2 * settings.rate_token, now)
         self._of_address = Bucket(settings.rate_address, 2 * settings.rate_address, now)
+        self._of_expensive = Bucket(settings.rate_expensive, 2 * settings.rate_expensive, now)
         self._failures = Bucket(settings.rate_login / _MINUTE_S, settings.rate_login, now)
 
     def count(self, caller: Caller, address: str) -> None:
         """Refuse a caller that asks too often."""
         if caller.actor is not None:
-            _take(self._of_token, caller.actor)
+            _take(self._of_token, caller.actor, "token")
         elif not caller.is_known:
-            _take(self._of_address, address)
+            _take(self._of_address, address, "address")
+
+    def count_expensive(self, caller: Caller, address: str) -> None:
+        """Refuse a caller that asks too often for what reads much."""
+        _take(self._of_expensive, caller.actor or address, "expensive")
 
     def require_trials(self, address: str) -> None:
         """Refuse an address from which too many tokens were tried that open nothing."""
         if wait_ms := self._failures.wait_ms(address):
-            raise RateLimited("too many tokens that open nothing", retry_after_ms=wait_ms)
+            detail = "too many tokens that open nothing"
+            raise RateLimited(detail, retry_after_ms=wait_ms, rate="login")
 
     def failed(self, address: str) -> None:
         """A token opened nothing."""
         self._failures.take(address)
 
 
-def _take(bucket: Bucket, key: str) -> None:
+def _take(bucket: Bucket, key: str, rate: str) -> None:
+    """One drop; `rate`: the setting that the refusal names."""
     if wait_ms := bucket.wait_ms(key):
-        raise RateLimited("this caller asks too often", retry_after_ms=wait_ms)
+        detail = f"this caller asks too often (rate_{rate})"
+        raise RateLimited(detail, retry_after_ms=wait_ms, rate=rate)
     bucket.take(key)

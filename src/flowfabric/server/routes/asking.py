@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Awaitable
 from typing import Any, Final, TypeVar
 
+from flowfabric import limits
 from flowfabric.api import wire
 from flowfabric.api.operation import Kind, Request
 from flowfabric.api.page import Page
@@ -31,10 +32,24 @@ async def asked(service: Service, call: Call) -> Answer:
     """One operation: its request from the path, the query and the body, its reply as it is."""
     form = form_of(call.row)
     request = await form.read(service, call)
-    reply = await ask(service, call, request)
-    if isinstance(reply, Page):
-        reply = form.sealed(reply, request, call)
-    return answered(call, reply)
+    while True:
+        reply = await ask(service, call, request)
+        if isinstance(reply, Page):
+            reply = form.sealed(reply, request, call)
+        answer = answered(call, reply)
+        smaller = _smaller(request, reply, len(answer.body))
+        if smaller is None:
+            return answer
+        request = smaller
+
+
+def _smaller(request: Request[Any], reply: Any, size: int) -> Request[Any] | None:
+    """The request for fewer items, where the answer is too large: the rest has a cursor."""
+    count = len(getattr(reply, "items", ()))
+    if size <= limits.ANSWER_BYTES_MAX or count < 2 or not hasattr(request, "limit"):
+        return None
+    fitting = count * limits.ANSWER_BYTES_MAX // size
+    return replace(request, limit=max(1, min(count - 1, fitting)))
 
 
 async def ask(service: Service, call: Call, request: Request[R]) -> R:
@@ -78,7 +93,7 @@ async def patient(service: Service, call: Call, request: Request[Any], work: Awa
     if wait_ms is None or wait_ms > most:
         _close(work)
         raise InvalidInput(f"wait: at most {most}ms; ask again", field="wait")
-    with service.waiting():
+    with service.waiting(call.caller):
         return await service.patience.while_there(call, work)
 
 

@@ -45,7 +45,7 @@ async def outcome_by(
 ) -> Outcome | None:
     """How it ended, or nothing when the time is up, or the server stops."""
     try:
-        with service.waiting():
+        with service.waiting(call.caller):
             waited = service.endings.outcome(execution_id, wait_ms)
             return await service.patience.while_there(call, waited)
     except (WaitTimeout, Stopping):
@@ -110,7 +110,7 @@ async def outcomes(service: Service, call: Call) -> Answer:
     request = ReadOutcomes(execution_ids=ids)
     if asked_for.wait_ms == 0:
         return Answer(to_body(Outcomes(outcomes=await ask(service, call, request))))
-    with service.waiting():
+    with service.waiting(call.caller):
         try:
             waited = _several(service, call, request, asked_for)
             found = await service.patience.while_there(call, waited)

@@ -38,7 +38,7 @@ async def hints(service: Service, call: Call) -> Answer:
     # No wait is lost when it is cut short: the client asks again for what rang meanwhile.
     wait_ms = max(0, min(asked.wait_ms, service.settings.wait_max_ms))
     asked = replace(asked, topics=seen, wait_ms=wait_ms)
-    with service.waiting():
+    with service.waiting(call.caller):
         work = service.hints.heard(asked, service.stopping)
         heard = await service.patience.while_there(call, work)
     if is_packed:

@@ -52,7 +52,14 @@ ADMIN_ROUTES: Final = (
     get("/v1/stats", "read_statistics", tag="status"),
     get("/v1/code", "list_code", tag="status"),
     get("/v1/leases/expired", "list_expired_leases", tag="status"),
-    post("/v1/doctor", "doctor", reach=Reach.SHARED, repeat=Repeat.READ, tag="status"),
+    post(
+        "/v1/doctor",
+        "doctor",
+        reach=Reach.SHARED,
+        repeat=Repeat.READ,
+        is_expensive=True,
+        tag="status",
+    ),
     get("/v1/signing-keys", "list_waitpoint_hmac_kids", reach=Reach.SHARED, tag="signing keys"),
     post(
         "/v1/signing-keys",

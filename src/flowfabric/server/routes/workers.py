@@ -91,7 +91,7 @@ async def claim(service: Service, call: Call) -> Answer:
         ),
     )
     is_draining = isinstance(alive, Refreshed) and alive.is_draining
-    with service.waiting():
+    with service.waiting(call.caller):
         try:
             first = _first(service, call, request, stops, is_draining=is_draining)
             items, heard = await service.patience.while_there(call, first)
