@@ -22,6 +22,7 @@ SUBJECTS = (
     *(
         "executions",
         "control",
+        "retries",
         "bulk",
         "dead",
         "leases",
@@ -31,8 +32,10 @@ SUBJECTS = (
         "logs",
         "grants",
         "waits",
+        "approvals",
         "mail",
         "flows",
+        "flow_graphs",
     ),
     *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "access"),
     *("events", "groups", "statistics", "gauges"),

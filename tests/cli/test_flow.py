@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.cli.program import main
-from flowfabric.cli.show.dag import LANES_MAX, draw, folded, ordered
+from flowfabric.cli.show.dag import LANES_MAX, draw, folded
 from flowfabric.engine.engine import Engine
 from flowfabric.model.flow import AllDone, AnySucceeded, OnSatisfied, Quorum
+from flowfabric.model.layers import ordered
 from tests.cli.desk import Desk
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.meter import EngineMeter
 from flowfabric.engine.operations import access as access
 from flowfabric.engine.operations import admin as admin
+from flowfabric.engine.operations import approvals as approvals
 from flowfabric.engine.operations import asks as asks
 from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import bulk as bulk
@@ -33,6 +34,7 @@ from flowfabric.engine.operations import execution_lists as execution_lists
 from flowfabric.engine.operations import execution_reads as execution_reads
 from flowfabric.engine.operations import executions as executions
 from flowfabric.engine.operations import finding as finding
+from flowfabric.engine.operations import flow_graphs as flow_graphs
 from flowfabric.engine.operations import flow_reads as flow_reads
 from flowfabric.engine.operations import flows as flows
 from flowfabric.engine.operations import gauges as gauges
@@ -47,6 +49,7 @@ from flowfabric.engine.operations import logs as logs
 from flowfabric.engine.operations import mail as mail
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
+from flowfabric.engine.operations import retries as retries
 from flowfabric.engine.operations import schedules as schedules
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import spend as spend

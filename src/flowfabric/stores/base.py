@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol, TypeVar
 from flowfabric.errors import InvalidInput
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.flow_graph import EdgeFold, Folding, MemberFilter, MemberFold
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
-from flowfabric.model.state import StateVector
+from flowfabric.model.state import BlockingReason, StateVector
 from flowfabric.stores.execution_columns import keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import Search
 from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogCount, LogQuery, LogTally, Position
@@ -145,6 +146,8 @@ class ListFilter(Record, frozen=True, kw_only=True):
     created_before: int | None = None  # exclusive
     partition: int | None = None
     before: tuple[int, str] | None = None  # the cursor: (created_at, uuid) of the last one shown
+    reason: BlockingReason | None = None  # of those that are in these states
+    is_oldest_first: bool = False  # then the cursor is followed by what was created later
     counted_to: int | None = None  # a count need not know of more
 
 
@@ -290,6 +293,20 @@ class Reader(Protocol):
 
     async def count_members(self, flow_id: str) -> list[tuple[str, int]]:
         """How many members of a flow are in each public state."""
+        ...
+
+    async def fold_members(self, folding: Folding) -> list[MemberFold]:
+        """How many members of a flow are alike, by level. They are counted where they are kept: a
+        row is read for each fold, not for each member."""
+        ...
+
+    async def fold_edges(self, folding: Folding) -> list[EdgeFold]:
+        """How many edges of a flow lead from members that are alike to members that are alike; the
+        most first."""
+        ...
+
+    async def find_members(self, wanted: MemberFilter, limit: int) -> list[str]:
+        """The ids of the members of a flow that fit, in their order."""
         ...
 
     async def next_due(self) -> int | None:

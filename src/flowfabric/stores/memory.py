@@ -17,6 +17,7 @@ from flowfabric.limits import FLOW_PARTITIONS_DEFAULT
 from flowfabric.model.attempt import Attempt, AttemptOutcome
 from flowfabric.model.event import LeaseEventType
 from flowfabric.model.execution import Body, Execution
+from flowfabric.model.flow_graph import EdgeFold, Folding, MemberFilter, MemberFold
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record, replace
 from flowfabric.model.route import Catalog, Lane, LaneState, Route
@@ -35,6 +36,7 @@ from flowfabric.stores.base import (
     within,
 )
 from flowfabric.stores.drive import drive
+from flowfabric.stores.folding import Members, find_members, fold_edges, fold_members
 from flowfabric.stores.hints import LocalHints
 from flowfabric.stores.indexes import (
     PURGE,
@@ -48,6 +50,7 @@ from flowfabric.stores.indexes import (
 from flowfabric.stores.logs import BEFORE_ALL, LOGS, Log, LogCount, LogQuery, LogTally, Position
 from flowfabric.stores.standing import part_of
 from flowfabric.stores.tables import (
+    EDGES,
     LANES,
     MEMBERS,
     SCOPES,
@@ -255,6 +258,25 @@ class MemoryView:
         states = Counter(executions[key].public_state.value for key in keys if key in executions)
         return sorted(states.items())
 
+    async def fold_members(self, folding: Folding) -> list[MemberFold]:
+        return fold_members(self._members_of(folding.flow_id), folding)
+
+    async def fold_edges(self, folding: Folding) -> list[EdgeFold]:
+        flow_id = folding.flow_id
+        edges = [row for key, row in self._tables.rows[EDGES].items() if key[0] == flow_id]
+        return fold_edges(self._members_of(flow_id), edges, folding)
+
+    async def find_members(self, wanted: MemberFilter, limit: int) -> list[str]:
+        return find_members(self._members_of(wanted.flow_id), wanted)[:limit]
+
+    def _members_of(self, flow_id: str) -> Members:
+        executions = self._tables.executions
+        return {
+            key[1]: (row, executions[key[1]])
+            for key, row in sorted(self._tables.rows[MEMBERS].items())
+            if key[0] == flow_id and key[1] in executions
+        }
+
     def _put_execution(self, execution: Execution) -> None:
         self._put(self._tables.executions, execution.execution_id, execution)
         if execution.is_terminal:
@@ -311,7 +333,8 @@ class MemoryView:
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
         chosen = (e for e in self._tables.executions.values() if _shows(wanted, e))
         found: list[Execution | Corrupt] = []
-        found.extend(sorted(chosen, key=newest_first, reverse=True)[:limit])
+        is_reverse = not wanted.is_oldest_first
+        found.extend(sorted(chosen, key=newest_first, reverse=is_reverse)[:limit])
         return found
 
     async def count_listed(self, wanted: ListFilter) -> int:
@@ -420,13 +443,18 @@ def _is_indexed(event: Any) -> bool:
 
 def _shows(wanted: ListFilter, execution: Execution) -> bool:
     tag, after, before = wanted.tag, wanted.created_after, wanted.created_before
+    place, is_forwards = newest_first(execution), wanted.is_oldest_first
     return (
         (wanted.routes is None or execution.route in wanted.routes)
         and (not wanted.states or execution.public_state.value in wanted.states)
         and (tag is None or execution.tags.get(tag[0]) == tag[1])
         and (after is None or execution.created_at >= after)
         and (before is None or execution.created_at < before)
-        and (wanted.before is None or newest_first(execution) < wanted.before)
+        and (wanted.reason is None or execution.state.blocking_reason is wanted.reason)
+        and (
+            wanted.before is None
+            or (place > wanted.before if is_forwards else place < wanted.before)
+        )
         and (
             wanted.partition is None
             or execution.execution_id.startswith(f"{{fp:{wanted.partition}}}:")

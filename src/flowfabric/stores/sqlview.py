@@ -10,9 +10,10 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.execution import Body, Execution
+from flowfabric.model.flow_graph import EdgeFold, Folding, MemberFilter, MemberFold
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
-from flowfabric.model.state import PUBLIC_STATE_OF_ID, VECTOR_OF_ID
+from flowfabric.model.state import IDS_OF_PUBLIC_STATE, PUBLIC_STATE_OF_ID, VECTOR_OF_ID
 from flowfabric.stores.base import Changes, Corrupt, ListFilter, RowChanges, Standing
 from flowfabric.stores.codec import (
     attempt_from_row,
@@ -238,6 +239,42 @@ class SqlView(ABC):
             counted[PUBLIC_STATE_OF_ID[state_id]] += number
         return sorted(counted.items())
 
+    async def fold_members(self, folding: Folding) -> list[MemberFold]:
+        routes = (await self.routes_now()).by_id
+        rows = await self.fetch("fold_members", *folded(folding))
+        return [
+            MemberFold(level, bool(child), routes.get(route), VECTOR_OF_ID[state], *rest)
+            for level, child, route, state, *rest in rows
+        ]
+
+    async def fold_edges(self, folding: Folding) -> list[EdgeFold]:
+        routes = (await self.routes_now()).by_id
+        return [
+            EdgeFold(
+                (row[0], bool(row[1]), routes.get(row[2])),
+                (row[3], bool(row[4]), routes.get(row[5])),
+                row[6],
+            )
+            for row in await self.fetch("fold_edges", *folded(folding))
+        ]
+
+    async def find_members(self, wanted: MemberFilter, limit: int) -> list[str]:
+        ids = (await self.routes_now()).ids
+        numbers = [number for word in wanted.states for number in IDS_OF_PUBLIC_STATE[word]]
+        routes = wanted.routes
+        rows = await self.fetch(
+            "find_members",
+            wanted.flow_id,
+            wanted.after,
+            wanted.first_rank,
+            wanted.last_rank,
+            None if routes is None else self.listed([ids[each] for each in routes if each in ids]),
+            self.listed(numbers),
+            0 if wanted.is_free else 1,
+            limit,
+        )
+        return [row[0] for row in rows]
+
     # --- searches and rows -----------------------------------------------------------------------
 
     async def search(self, search: Search[R]) -> list[R]:
@@ -419,3 +456,8 @@ class SqlView(ABC):
                 for log in LOGS
             },
         }
+
+
+def folded(folding: Folding) -> tuple[Any, ...]:
+    """The values of a statement that folds."""
+    return folding.flow_id, folding.levels_max, folding.by_task, folding.limit

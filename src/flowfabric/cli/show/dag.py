@@ -18,31 +18,6 @@ T = TypeVar("T")
 LANES_MAX: Final = 16  # more parallel lines than a reader can follow
 
 
-def ordered(names: Sequence[str], edges: Iterable[tuple[str, str]]) -> list[str]:
-    """Each name after all those it has an edge from; otherwise in the order given.
-
-    >>> ordered(["d", "a", "b"], [("a", "d"), ("b", "d")])
-    ['a', 'b', 'd']
-    """
-    inbound: dict[str, int] = dict.fromkeys(names, 0)
-    outbound: defaultdict[str, list[str]] = defaultdict(list)
-    for upstream, downstream in edges:
-        inbound[downstream] += 1
-        outbound[upstream].append(downstream)
-    ready = [name for name in names if not inbound[name]]
-    found: list[str] = []
-    while ready:
-        found += ready
-        following = []
-        for upstream in ready:
-            for downstream in outbound[upstream]:
-                inbound[downstream] -= 1
-                if not inbound[downstream]:
-                    following.append(downstream)
-        ready = following
-    return found
-
-
 def folded(
     items: Sequence[T],
     edges: Iterable[tuple[str, str]],

@@ -11,17 +11,13 @@ from typing import Any, Final
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import not_found
-from flowfabric.cli.show.dag import draw, folded, ordered
+from flowfabric.cli.show.dag import draw, folded
 from flowfabric.cli.show.executions import headline, successors_of
 from flowfabric.cli.show.terminal import clean, shorten
 from flowfabric.cli.show.times import both
-from flowfabric.model.flow import AllDone, AnySucceeded, FlowState, Quorum
-from flowfabric.model.flow_results import (
-    EdgeGroupSnapshot,
-    EdgeSnapshot,
-    FlowSnapshot,
-    MemberInfo,
-)
+from flowfabric.model.flow import FlowState
+from flowfabric.model.flow_results import EdgeSnapshot, FlowSnapshot, MemberInfo
+from flowfabric.model.layers import URGENT_FIRST, join_of, label_of, most_urgent, ordered
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.sdk.flow.run import all_edges
 from flowfabric.sdk.flow.verdict import unexcused
@@ -39,20 +35,6 @@ MARKS: Final = {
     PublicState.CANCELLED: "⊘",
     PublicState.SKIPPED: "·",
 }
-# The state shown for a row of several nodes: the one that most needs attention.
-_FIRST: Final = (
-    PublicState.FAILED,
-    PublicState.EXPIRED,
-    PublicState.ACTIVE,
-    PublicState.SUSPENDED,
-    PublicState.RATE_LIMITED,
-    PublicState.DELAYED,
-    PublicState.WAITING,
-    PublicState.WAITING_CHILDREN,
-    PublicState.CANCELLED,
-    PublicState.SKIPPED,
-    PublicState.COMPLETED,
-)
 _FOLD: Final = 5  # from this many equal nodes on they are one row
 _PIPED_COLUMNS: Final = 10_000  # piped output is never shortened
 
@@ -134,7 +116,7 @@ def _facts(seen: Look) -> list[tuple[str, str]]:
     flow, now = seen.flow, seen.now
     counts = Counter({state: n for state, n in flow.members.items() if n})
     ended = sum(n for state, n in counts.items() if state in TERMINAL_STATES)
-    states = ", ".join(f"{counts[state]} {state.value}" for state in _FIRST if counts[state])
+    states = ", ".join(f"{counts[state]} {state.value}" for state in URGENT_FIRST if counts[state])
     cancel = ""
     if flow.cancelled_at is not None:
         cancel = f"{both(flow.cancelled_at, now)} {flow.cancel_reason or ''}".strip()
@@ -193,8 +175,8 @@ def rows_of(seen: Look, *, everything: bool = False) -> list[Row]:
 
 
 def label(member: MemberInfo) -> str:
-    """The name of a node; of a child its kind."""
-    return member.node_name or member.execution_kind
+    """The name of a node."""
+    return label_of(member.node_name, member.execution_kind)
 
 
 def title(bundle: Sequence[MemberInfo]) -> str:
@@ -205,36 +187,19 @@ def title(bundle: Sequence[MemberInfo]) -> str:
 
 
 def _state(bundle: Sequence[MemberInfo]) -> PublicState:
-    states = {each.public_state for each in bundle}
-    return next(state for state in _FIRST if state in states)
+    return most_urgent(each.public_state for each in bundle)
 
 
 def _states(bundle: Sequence[MemberInfo]) -> str:
     counts = Counter(each.public_state for each in bundle)
     if len(bundle) == 1:
         return bundle[0].public_state.value
-    return ", ".join(f"{counts[state]} {state.value}" for state in _FIRST if counts[state])
+    return ", ".join(f"{counts[state]} {state.value}" for state in URGENT_FIRST if counts[state])
 
 
 def _note(member: MemberInfo) -> str:
     tries = f"try {member.attempt_count}" if member.attempt_count > 1 else ""
     return "  ".join(filter(None, (tries, headline(member.reason))))
-
-
-def join_of(group: EdgeGroupSnapshot | None) -> str:
-    """The progress of a join: `quorum 1/2 of 3`."""
-    if group is None:
-        return ""
-    have, total = group.satisfied_count, group.total_deps
-    match group.policy:
-        case Quorum(k=k):
-            return f"quorum {have}/{k} of {total}"
-        case AnySucceeded():
-            return f"any {min(have, 1)}/1 of {total}"
-        case AllDone():
-            return f"all done {total - group.running_count - group.staged_count}/{total}"
-        case _:
-            return f"all {have}/{total}" if total > 1 else ""
 
 
 def _aligned(call: Call, rows: Sequence[Row]) -> list[str]:

@@ -83,8 +83,8 @@ async def describe_flow(machine: Machine, request: api.DescribeFlow) -> FlowSnap
         if row is None:
             return None
         members = await members_as_met(reader, (flow,))
-        groups = [_group(members[key]) for key in sorted(members) if members[key].total]
-        return _snapshot(row, await _counts(reader, flow), groups, machine.store.partitions)
+        groups = [edge_group(members[key]) for key in sorted(members) if members[key].total]
+        return snapshot(row, await _counts(reader, flow), groups, machine.store.partitions)
 
     return await machine.read(work)
 
@@ -95,7 +95,7 @@ async def project_flow_summary(machine: Machine, request: api.ProjectFlowSummary
     flow = check_uuid(request.flow_id)
 
     async def work(reader: Reader) -> FlowSummary:
-        row = await _require(reader, flow)
+        row = await require_flow(reader, flow)
         counts = await _counts(reader, flow)
         return FlowSummary(flow, _live_state(row, counts), row.node_count, counts)
 
@@ -136,7 +136,7 @@ async def list_flow_members(
     flow = check_uuid(request.flow_id)
 
     async def work(reader: Reader) -> tuple[MemberInfo, ...]:
-        await _require(reader, flow)
+        await require_flow(reader, flow)
         rows = await reader.peek_rows(MEMBERS, [(flow,)])
         found = await reader.get([key[1] for key in rows])
         members = sorted(rows.values(), key=lambda each: (each.rank, each.execution_id))
@@ -251,9 +251,9 @@ async def wait_for_flow(machine: Machine, request: api.WaitForFlow) -> FlowSnaps
     flow, until = check_uuid(request.flow_id), wait_until(request.wait_ms)
     with machine.wakeups.listening((flow_topic(flow),)) as woken:
         while True:
-            row = await machine.read(lambda reader: _require(reader, flow))
+            row = await machine.read(lambda reader: require_flow(reader, flow))
             if row.finished_at is not None:
-                return _snapshot(row, final_counts(row), [], machine.store.partitions)
+                return snapshot(row, final_counts(row), [], machine.store.partitions)
             pause = min(left_s(until), machine.config.poll_interval_ms / 1000)
             if pause <= 0:
                 left = row.node_count - row.ended_count
@@ -272,7 +272,8 @@ async def _flow(reader: Reader, flow_id: str) -> FlowRow | None:
     return (await reader.peek_rows(FLOWS, [(flow_id,)])).get((flow_id,))
 
 
-async def _require(reader: Reader, flow_id: str) -> FlowRow:
+async def require_flow(reader: Reader, flow_id: str) -> FlowRow:
+    """The row of a flow, or a refusal."""
     row = await _flow(reader, flow_id)
     if row is None:
         raise NotFound(f"flow {flow_id}", entity="flow", flow_id=flow_id)
@@ -294,12 +295,13 @@ def _live_state(flow: FlowRow, counts: dict[PublicState, int]) -> FlowState:
     return FlowState.OPEN
 
 
-def _snapshot(
+def snapshot(
     flow: FlowRow,
     counts: dict[PublicState, int],
     groups: list[EdgeGroupSnapshot],
     partitions: int,
 ) -> FlowSnapshot:
+    """A flow as it is shown, with the exact numbers of its members."""
     return FlowSnapshot(
         flow.flow_id,
         flow.flow_kind,
@@ -321,7 +323,8 @@ def _snapshot(
     )
 
 
-def _group(member: MemberRow) -> EdgeGroupSnapshot:
+def edge_group(member: MemberRow) -> EdgeGroupSnapshot:
+    """The group of a member's inbound edges, as it is shown."""
     return EdgeGroupSnapshot(
         member.execution_id,
         member.node_name,

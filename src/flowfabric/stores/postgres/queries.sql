@@ -79,3 +79,79 @@ CROSS JOIN LATERAL (
     WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
 ) AS c
 WHERE m.flow_id = $1 GROUP BY c.state_id
+-- The members of a flow in the order of their ids, at the rank at which they are drawn.
+-- name: fold_members
+SELECT at / step, is_child, CASE WHEN ?3::boolean THEN route_id END, state_id, count(*), min(at),
+    max(at), min(created_at), min(started_at), max(completed_at)
+FROM (
+    SELECT d.step, CASE WHEN p.rank >= m.rank THEN p.rank + 1 ELSE m.rank END AS at,
+        ?3::boolean AND m.parent_id IS NOT NULL AS is_child,
+        c.route_id, c.state_id, c.created_at, c.started_at, c.completed_at
+    FROM (SELECT 1 + max(rank) / ?2::bigint AS step FROM ff_flow_member WHERE flow_id = ?1) AS d
+    CROSS JOIN ff_flow_member AS m
+    CROSS JOIN LATERAL (
+        SELECT one.route_id, one.state_id, one.created_at, one.started_at, one.completed_at
+        FROM ff_exec_core AS one
+        WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
+    ) AS c
+    LEFT JOIN LATERAL (
+        SELECT one.rank FROM ff_flow_member AS one
+        WHERE one.flow_id = m.flow_id AND one.execution_id = m.parent_id OFFSET 0
+    ) AS p ON true
+    WHERE m.flow_id = ?1
+) AS placed
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT ?4
+-- name: fold_edges
+SELECT u_at / step, u_child, CASE WHEN ?3::boolean THEN u_route END,
+    w_at / step, w_child, CASE WHEN ?3::boolean THEN w_route END, count(*)
+FROM (
+    SELECT d.step,
+        CASE WHEN up.rank >= u.rank THEN up.rank + 1 ELSE u.rank END AS u_at,
+        ?3::boolean AND u.parent_id IS NOT NULL AS u_child, uc.route_id AS u_route,
+        CASE WHEN wp.rank >= w.rank THEN wp.rank + 1 ELSE w.rank END AS w_at,
+        ?3::boolean AND w.parent_id IS NOT NULL AS w_child, wc.route_id AS w_route
+    FROM (SELECT 1 + max(rank) / ?2::bigint AS step FROM ff_flow_member WHERE flow_id = ?1) AS d
+    CROSS JOIN ff_edge AS e
+    CROSS JOIN LATERAL (
+        SELECT one.rank, one.parent_id FROM ff_flow_member AS one
+        WHERE one.flow_id = e.flow_id AND one.execution_id = e.upstream_execution_id OFFSET 0
+    ) AS u
+    CROSS JOIN LATERAL (
+        SELECT one.route_id FROM ff_exec_core AS one
+        WHERE one.execution_id = right(e.upstream_execution_id, 36)::uuid OFFSET 0
+    ) AS uc
+    LEFT JOIN LATERAL (
+        SELECT one.rank FROM ff_flow_member AS one
+        WHERE one.flow_id = e.flow_id AND one.execution_id = u.parent_id OFFSET 0
+    ) AS up ON true
+    CROSS JOIN LATERAL (
+        SELECT one.rank, one.parent_id FROM ff_flow_member AS one
+        WHERE one.flow_id = e.flow_id AND one.execution_id = e.downstream_execution_id OFFSET 0
+    ) AS w
+    CROSS JOIN LATERAL (
+        SELECT one.route_id FROM ff_exec_core AS one
+        WHERE one.execution_id = right(e.downstream_execution_id, 36)::uuid OFFSET 0
+    ) AS wc
+    LEFT JOIN LATERAL (
+        SELECT one.rank FROM ff_flow_member AS one
+        WHERE one.flow_id = e.flow_id AND one.execution_id = w.parent_id OFFSET 0
+    ) AS wp ON true
+    WHERE e.flow_id = ?1
+) AS placed
+GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 7 DESC, 1, 2, 3, 4, 5, 6 LIMIT ?4
+-- name: find_members
+SELECT m.execution_id FROM ff_flow_member AS m
+CROSS JOIN LATERAL (
+    SELECT one.route_id, one.state_id, coalesce(one.open_group, 0) AS open_group FROM ff_exec_core AS one
+    WHERE one.execution_id = right(m.execution_id, 36)::uuid OFFSET 0
+) AS c
+LEFT JOIN LATERAL (
+    SELECT one.rank FROM ff_flow_member AS one
+    WHERE one.flow_id = m.flow_id AND one.execution_id = m.parent_id OFFSET 0
+) AS p ON true
+WHERE m.flow_id = ?1 AND m.execution_id > ?2
+    AND CASE WHEN p.rank >= m.rank THEN p.rank + 1 ELSE m.rank END BETWEEN ?3 AND ?4
+    AND (?5::integer[] IS NULL OR c.route_id = ANY(?5::integer[]))
+    AND c.state_id = ANY(?6::integer[])
+    AND c.open_group <= ?7
+ORDER BY m.execution_id LIMIT ?8

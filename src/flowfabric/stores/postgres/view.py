@@ -24,8 +24,8 @@ from flowfabric.stores.base import (
 )
 from flowfabric.stores.codec import attempt_from_row, candidates_of, execution_id_of, split_updates
 from flowfabric.stores.execution_columns import ALL, ATTEMPT, FREED, HOT
-from flowfabric.stores.indexes import EVERY_INDEX, Index, LogIndex
-from flowfabric.stores.logs import LOGS, Log, Position
+from flowfabric.stores.indexes import EVERY_INDEX, Index
+from flowfabric.stores.logs import LOGS, Log, LogIndex, Position
 from flowfabric.stores.postgres.arrays import (
     GATE_NAME,
     INSERTS,

@@ -35,6 +35,53 @@ WHERE a.outcome = 'ended_success' AND a.result IS NOT NULL
 SELECT c.state_id, count(*) FROM ff_flow_member AS m
 CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
 WHERE m.flow_id = ? GROUP BY c.state_id
+-- The members of a flow in the order of their ids, at the rank at which they are drawn.
+-- name: fold_members
+SELECT at / step, is_child, CASE WHEN ?3 THEN route_id END, state_id, count(*), min(at), max(at),
+    min(created_at), min(started_at), max(completed_at)
+FROM (
+    SELECT d.step, CASE WHEN p.rank >= m.rank THEN p.rank + 1 ELSE m.rank END AS at,
+        CASE WHEN ?3 THEN m.parent_id IS NOT NULL ELSE 0 END AS is_child,
+        c.route_id, c.state_id, c.created_at, c.started_at, c.completed_at
+    FROM (SELECT 1 + max(rank) / ?2 AS step FROM ff_flow_member WHERE flow_id = ?1) AS d
+    CROSS JOIN ff_flow_member AS m
+    CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
+    LEFT JOIN ff_flow_member AS p ON p.flow_id = m.flow_id AND p.execution_id = m.parent_id
+    WHERE m.flow_id = ?1
+) AS placed
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT ?4
+-- name: fold_edges
+SELECT u_at / step, u_child, CASE WHEN ?3 THEN u_route END,
+    w_at / step, w_child, CASE WHEN ?3 THEN w_route END, count(*)
+FROM (
+    SELECT d.step,
+        CASE WHEN up.rank >= u.rank THEN up.rank + 1 ELSE u.rank END AS u_at,
+        CASE WHEN ?3 THEN u.parent_id IS NOT NULL ELSE 0 END AS u_child, uc.route_id AS u_route,
+        CASE WHEN wp.rank >= w.rank THEN wp.rank + 1 ELSE w.rank END AS w_at,
+        CASE WHEN ?3 THEN w.parent_id IS NOT NULL ELSE 0 END AS w_child, wc.route_id AS w_route
+    FROM (SELECT 1 + max(rank) / ?2 AS step FROM ff_flow_member WHERE flow_id = ?1) AS d
+    CROSS JOIN ff_edge AS e
+    CROSS JOIN ff_flow_member AS u
+        ON u.flow_id = e.flow_id AND u.execution_id = e.upstream_execution_id
+    CROSS JOIN ff_exec_core AS uc ON uc.execution_id = substr(u.execution_id, -36)
+    CROSS JOIN ff_flow_member AS w
+        ON w.flow_id = e.flow_id AND w.execution_id = e.downstream_execution_id
+    CROSS JOIN ff_exec_core AS wc ON wc.execution_id = substr(w.execution_id, -36)
+    LEFT JOIN ff_flow_member AS up ON up.flow_id = u.flow_id AND up.execution_id = u.parent_id
+    LEFT JOIN ff_flow_member AS wp ON wp.flow_id = w.flow_id AND wp.execution_id = w.parent_id
+    WHERE e.flow_id = ?1
+) AS placed
+GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 7 DESC, 1, 2, 3, 4, 5, 6 LIMIT ?4
+-- name: find_members
+SELECT m.execution_id FROM ff_flow_member AS m
+CROSS JOIN ff_exec_core AS c ON c.execution_id = substr(m.execution_id, -36)
+LEFT JOIN ff_flow_member AS p ON p.flow_id = m.flow_id AND p.execution_id = m.parent_id
+WHERE m.flow_id = ?1 AND m.execution_id > ?2
+    AND CASE WHEN p.rank >= m.rank THEN p.rank + 1 ELSE m.rank END BETWEEN ?3 AND ?4
+    AND (?5 IS NULL OR c.route_id IN (SELECT value FROM json_each(?5)))
+    AND c.state_id IN (SELECT value FROM json_each(?6))
+    AND c.open_group <= ?7
+ORDER BY m.execution_id LIMIT ?8
 -- name: clock
 SELECT boot_ms, time_ms, gain_ms, reached_ms, wish_ms, wished_at, refused_at
 FROM ff_clock WHERE boot_id = ?
