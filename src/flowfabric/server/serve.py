@@ -89,6 +89,10 @@ class Server:
     async def start(self) -> None:
         """Listen, and answer from now on; operations once it is opened."""
         self.service.is_open = self._is_opened
+        if self.settings.ui:
+            from flowfabric.server.ui.rendering import prepare
+
+            prepare()
         import uvicorn  # only a server needs it
 
         from flowfabric.server.connections import Connection, Crowd

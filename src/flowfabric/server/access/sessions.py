@@ -111,7 +111,7 @@ def cookie_header(name: str, text: str, life_s: int, *, is_secure: bool) -> tupl
 def csrf_of(settings: ServerSettings, call: Asked) -> str:
     """What each form of this caller carries: it follows from the text of the session, which no page
     of another site knows. It ends with the session."""
-    text = text_of(settings, call) if call.caller.session is not None else None
+    text = text_of(settings, call)
     key = _OF_PROCESS if text is None else text.encode("latin-1")
     return hmac.digest(key, _PURPOSE, "sha256").hex()
 

@@ -19,6 +19,7 @@ from flowfabric.server.routes.schedules import ADMIN_ROUTES, SCHEDULE_ROUTES
 from flowfabric.server.routes.tokens import TOKEN_ROUTES
 from flowfabric.server.routes.waits import WAIT_ROUTES
 from flowfabric.server.routes.workers import WORKER_ROUTES
+from flowfabric.server.ui.all import UI_ROUTES
 
 DESCRIPTION: Final = Description(
     (
@@ -39,4 +40,4 @@ DESCRIPTION: Final = Description(
 )
 # The API, and with it what is for people.
 ROUTES: Final[tuple[Route, ...]] = DESCRIPTION.routes
-ALL_ROUTES: Final[tuple[Route, ...]] = (*ROUTES, *LOGIN_ROUTES)
+ALL_ROUTES: Final[tuple[Route, ...]] = (*ROUTES, *LOGIN_ROUTES, *UI_ROUTES)
