@@ -246,7 +246,7 @@ async def test_a_login_from_another_site_is_refused(lab: Lab) -> None:
         body = urlencode({"token": token.token.reveal()}).encode()
         given = {"Content-Type": FORM, **headers}
         reply = await desk.post("/ui/login", body, headers=given)
-        assert (reply.status, reply.json["code"]) == (403, "cross_site_request")
+        assert (reply.status, b'data-code="cross_site_request"' in reply.body) == (403, True)
     odd = await desk.post("/ui/login", {"token": "x"}, headers=OWN)
     assert odd.status == 415
     bad = await desk.post("/ui/login", b"\xff", headers={**OWN, "Content-Type": FORM})
