@@ -10,6 +10,6 @@ from flowfabric.model.gauges import Gauges
 class ReadGauges(Request[Gauges], frozen=True, kw_only=True):
     """Ready, running and suspended work by lane, live workers, and what no worker can run.
 
-    It costs a bounded look into indexes, however much has ended. A server shows the same numbers
-    as metrics, read once in ten seconds.
+    It costs a bounded look into indexes, however much has ended. A server shows the same
+    numbers as metrics, which it reads once in ten seconds.
     """

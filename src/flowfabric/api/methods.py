@@ -3799,8 +3799,8 @@ class Methods(ABC):
     async def read_gauges(self) -> Gauges:
         """Ready, running and suspended work by lane, live workers, and what no worker can run.
 
-        It costs a bounded look into indexes, however much has ended. A server shows the same numbers
-        as metrics, read once in ten seconds.
+        It costs a bounded look into indexes, however much has ended. A server shows the same
+        numbers as metrics, which it reads once in ten seconds.
         """
         return await self.call(ReadGauges())
 
