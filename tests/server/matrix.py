@@ -21,13 +21,15 @@ _NODES: Final = {"nodes": [{"name": "a", "execution": {"execution_kind": "work"}
 
 
 class Line(NamedTuple):
-    """What is expected of a route. `body`: one that would do; `if_match`: the header it needs."""
+    """What is expected of a route. `body`: one that would do; `if_match`: the header it
+    needs; `form`: the fields of one, for what takes no JSON."""
 
     tokens: str
     whose: str
     body: dict[str, Any] | None = None
     query: str = ""
     if_match: str | None = None
+    form: dict[str, str] | None = None
 
 
 READ: Final = "roA"
@@ -218,4 +220,11 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /readyz": Line("*", "none"),
     "GET /openapi.json": Line("*", "none"),
     "GET /docs": Line("*", "none"),
+    # the dashboard
+    "GET /": Line("*", "none"),
+    "GET /ui": Line("*", "none"),
+    "GET /ui/search": Line("*", "none"),
+    "GET /ui/static/{name}": Line("*", "none"),
+    "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
+    "GET /ui/runs": Line(READ, "own"),
 }
