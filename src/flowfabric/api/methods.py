@@ -3333,10 +3333,17 @@ class Methods(ABC):
         )
 
     async def list_lanes(
-        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+        self,
+        *,
+        with_counts: bool = True,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
     ) -> Page[LaneSummary]:
-        """Lanes by name, with their switch and counts per state."""
-        return await self.call(ListLanes(cursor=cursor, limit=limit))
+        """Lanes by name, with their switch and counts per state.
+
+        Counting reads a row for each execution; without counts only the catalog is read.
+        """
+        return await self.call(ListLanes(with_counts=with_counts, cursor=cursor, limit=limit))
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -3833,8 +3840,8 @@ class Methods(ABC):
     async def read_gauges(self) -> Gauges:
         """Ready, running and suspended work by lane, live workers, and what no worker can run.
 
-        It costs a bounded look into indexes, however much has ended. It is asked for beside the
-        store; a server shows the same numbers as metrics.
+        It costs a bounded look into indexes, however much has ended. A server shows the same
+        numbers as metrics, which it reads once in ten seconds.
         """
         return await self.call(ReadGauges())
 
