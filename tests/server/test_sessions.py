@@ -15,7 +15,7 @@ from flowfabric.server.access.guard import TokenGuard
 from flowfabric.server.access.once import OnceLinks
 from flowfabric.server.access.sessions import csrf_of
 from flowfabric.server.exchange import Call
-from flowfabric.server.routes.login import local_path
+from flowfabric.server.ui.login import wanted_page
 from tests.property.budget import budget
 from tests.support.http import Desk, Reply
 from tests.support.lab import Lab, scenario
@@ -78,7 +78,7 @@ async def test_a_token_that_is_pasted_once_begins_a_session_with_its_scopes(lab:
     desk = Desk(lab.engine)
     token = await made(lab, "read", namespaces=("default",))
     page = await desk.get("/ui/login?next=/ui/runs")
-    assert (page.status, b'name=next value="/ui/runs"' in page.body) == (200, True)
+    assert (page.status, b'name="next" value="/ui/runs"' in page.body) == (200, True)
     reply = await sent(desk, "/ui/login", token=token.token.reveal(), next="/ui/runs")
     assert (reply.status, reply.headers["location"]) == (303, "/ui/runs")
     name, *marks = reply.headers["set-cookie"].split("; ")
@@ -276,10 +276,10 @@ async def test_after_a_login_comes_only_a_page_of_this_server(lab: Lab, wanted: 
     reply = await sent(desk, "/ui/login", token=token.token.reveal(), next=wanted)
     assert (reply.status, reply.headers["location"]) == (303, "/ui")
     page = await desk.get(f"/ui/login?{urlencode({'next': wanted})}")
-    assert b'name=next value="/ui"' in page.body
+    assert b'name="next" value="/ui"' in page.body
     path = f"/ui/login?{urlencode({'next': wanted, 'once': desk.service.once.make()})}"
     assert (await desk.get(path)).headers["location"] == "/ui"
-    assert local_path("/ui/runs?state=failed&tag=a.b:c") == "/ui/runs?state=failed&tag=a.b:c"
+    assert wanted_page("/ui/runs?state=failed&tag=a.b:c") == "/ui/runs?state=failed&tag=a.b:c"
 
 
 @scenario

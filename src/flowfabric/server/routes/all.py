@@ -10,7 +10,6 @@ from flowfabric.server.routes.flows import FLOW_ROUTES
 from flowfabric.server.routes.happenings import HAPPENING_ROUTES
 from flowfabric.server.routes.limits import LIMIT_ROUTES
 from flowfabric.server.routes.links import LINK_ROUTES
-from flowfabric.server.routes.login import LOGIN_ROUTES
 from flowfabric.server.routes.operating import OPERATING_ROUTES
 from flowfabric.server.routes.outcomes import OUTCOME_ROUTES
 from flowfabric.server.routes.own import OWN_ROUTES
@@ -40,4 +39,4 @@ DESCRIPTION: Final = Description(
 )
 # The API, and with it what is for people.
 ROUTES: Final[tuple[Route, ...]] = DESCRIPTION.routes
-ALL_ROUTES: Final[tuple[Route, ...]] = (*ROUTES, *LOGIN_ROUTES, *UI_ROUTES)
+ALL_ROUTES: Final[tuple[Route, ...]] = (*ROUTES, *UI_ROUTES)

@@ -2,59 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-from urllib.parse import parse_qsl, quote
+from typing import TYPE_CHECKING, Final
 
 from flowfabric.api.sessions import EndSession, OpenSession
-from flowfabric.errors import (
-    CrossSiteRequest,
-    MalformedRequest,
-    Unauthorized,
-    UnsupportedMediaType,
-)
-from flowfabric.model.record import replace
+from flowfabric.errors import CrossSiteRequest, Unauthorized
+from flowfabric.model.record import Record, replace
 from flowfabric.model.session import Way
 from flowfabric.model.suspension import Token
 from flowfabric.server.access.origin import comes_from_own_page
-from flowfabric.server.access.sessions import FORM, set_cookie, text_of
+from flowfabric.server.access.sessions import set_cookie, text_of
 from flowfabric.server.exchange import Answer, Call
-from flowfabric.server.pages import HEADERS, sign_in
 from flowfabric.server.routes.route import Repeat, Route, Size
-from flowfabric.server.service import Service
+from flowfabric.server.ui.forms import fields_of, is_local, redirect
+from flowfabric.server.ui.pages import HTML
 
-_HTML: Final = "text/html; charset=utf-8"
+if TYPE_CHECKING:
+    from flowfabric.server.service import Service
+
 _HOME: Final = "/ui"
 _LOGIN: Final = "/ui/login"
-_FIELDS_MAX: Final = 10
-_PATH_MAX: Final = 2_000
 _LOCAL: Final = "local"  # the person at the terminal that printed a link
 # What a browser has kept of the pages of a session goes with it.
-_FORGET: Final = ((b"clear-site-data", b'"cache"'), (b"cache-control", b"no-store"))
+_FORGET: Final = (b"clear-site-data", b'"cache"')
 
 
-def local_path(text: str) -> str:
-    """An address if it is a path of this server, else that of the first page.
+class Entrance(Record, frozen=True, kw_only=True):
+    """The page to sign in on. `wanted`: the page that comes after it."""
 
-    >>> local_path("/ui/runs?state=failed"), local_path("//evil.example")
-    ('/ui/runs?state=failed', '/ui')
-    """
-    is_path = text.startswith("/") and text[1:2] not in ("/", "\\")
-    is_plain = "\\" not in text and text.isascii() and text.isprintable() and " " not in text
-    return text if is_path and is_plain and len(text) <= _PATH_MAX else _HOME
+    wanted: str
+    wrong: str | None = None
+
+
+def wanted_page(text: str) -> str:
+    """The page that was asked for, if it is one of ours; else the first one."""
+    return text if is_local(text) else _HOME
 
 
 async def show(service: Service, call: Call) -> Answer:
     """The page that asks for a token; with `once`, the way in for the reader of a terminal."""
-    wanted = local_path(dict(call.query).get("next", _HOME))
+    wanted = wanted_page(dict(call.query).get("next", _HOME))
     once = dict(call.query).get("once")
     if once is None or call.method != "GET":
-        return _page(sign_in(wanted))
+        return _page(service, call, Entrance(wanted=wanted))
     service.rates.require_trials(call.address)
     if not service.once.take(once):
         service.rates.failed(call.address)
         wrong = "This link is not good any more: each is good once, for a minute."
-        return _page(sign_in(wanted, wrong), Unauthorized.status)
+        return _page(service, call, Entrance(wanted=wanted, wrong=wrong))
     request = OpenSession(way=Way.LINK.value, subject=_LOCAL, replaces=_former(service, call))
     return await _signed_in(service, call, request, wanted)
 
@@ -63,16 +57,17 @@ async def login(service: Service, call: Call) -> Answer:
     """A session for a token that was pasted."""
     if not comes_from_own_page(call.headers):
         raise CrossSiteRequest("this form was sent from another site")
-    form = await _form(service, call)
-    wanted = local_path(form.get("next", _HOME))
+    form = await fields_of(service, call)
+    wanted = wanted_page(form.text("next"))
     service.rates.require_trials(call.address)
-    shown = Token(form.get("token", "").strip())
+    shown = Token(form.text("token"))
     request = OpenSession(way=Way.TOKEN.value, token=shown, replaces=_former(service, call))
     try:
         return await _signed_in(service, call, request, wanted)
     except Unauthorized:
         service.rates.failed(call.address)
-    return _page(sign_in(wanted, "This token opens nothing."), Unauthorized.status)
+    wrong = "This token opens nothing."
+    return _page(service, call, Entrance(wanted=wanted, wrong=wrong))
 
 
 async def _signed_in(service: Service, call: Call, request: OpenSession, wanted: str) -> Answer:
@@ -81,14 +76,14 @@ async def _signed_in(service: Service, call: Call, request: OpenSession, wanted:
     made = await service.engine.call(replace(request, idle_ms=idle_ms, life_ms=life_ms))
     life_ms = made.session.ends_at - made.session.created_at
     cookie = set_cookie(settings, call, made.text.reveal(), life_ms)
-    return away(wanted, cookie)
+    return redirect(service, wanted, cookie)
 
 
 async def logout(service: Service, call: Call) -> Answer:
     """End the session of this browser, on every server."""
     if (former := _former(service, call)) is not None:
         await service.engine.call(EndSession(text=former))
-    return away(_LOGIN, set_cookie(service.settings, call, "", 0), *_FORGET)
+    return redirect(service, _LOGIN, set_cookie(service.settings, call, "", 0), _FORGET)
 
 
 def _former(service: Service, call: Call) -> Token | None:
@@ -97,25 +92,11 @@ def _former(service: Service, call: Call) -> Token | None:
     return None if text is None else Token(text)
 
 
-async def _form(service: Service, call: Call) -> Mapping[str, str]:
-    if call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != FORM:
-        raise UnsupportedMediaType("Content-Type: expected a form", field="Content-Type")
-    body = await call.body(service.body_limit(call.row.size))
-    try:
-        return dict(parse_qsl(body.decode("ascii"), True, True, "utf-8", "strict", _FIELDS_MAX))
-    except (ValueError, UnicodeDecodeError):
-        pass
-    raise MalformedRequest("body: is no form", field="body")  # out here: no traceback carries it
+def _page(service: Service, call: Call, view: Entrance) -> Answer:
+    from flowfabric.server.ui.rendering import alone  # a program without a server needs none
 
-
-def away(to: str, *headers: tuple[bytes, bytes]) -> Answer:
-    """Another page instead of this one."""
-    place = (b"location", quote(to, safe="/?&=%:;,+~.-_#@!$'()*").encode())
-    return Answer(status=303, media=b"text/plain", headers=(place, *headers))
-
-
-def _page(body: bytes, status: int = 200) -> Answer:
-    return Answer(body, status=status, media=_HTML.encode(), headers=HEADERS)
+    status = 200 if view.wrong is None else Unauthorized.status
+    return alone(service, call, "login.html", view, title="Sign in", status=status)
 
 
 LOGIN_ROUTES: Final = (
@@ -124,7 +105,7 @@ LOGIN_ROUTES: Final = (
         path=_LOGIN,
         title="Sign in",
         handler=show,
-        media=_HTML,
+        media=HTML,
         own_query={"next": "the page that comes after it", "once": "of a link that is good once"},
         is_open=True,
         is_page=True,
@@ -137,7 +118,7 @@ LOGIN_ROUTES: Final = (
         handler=login,
         size=Size.SMALL,
         repeat=Repeat.STATE,
-        media=_HTML,
+        media=HTML,
         errors=(CrossSiteRequest,),
         is_open=True,
         is_page=True,
@@ -150,7 +131,7 @@ LOGIN_ROUTES: Final = (
         handler=logout,
         size=Size.SMALL,
         repeat=Repeat.STATE,
-        media=_HTML,
+        media=HTML,
         errors=(CrossSiteRequest,),
         is_page=True,
         tag="ui",
