@@ -1,4 +1,7 @@
-"""The page of a link: plain HTML, no script, nothing from another host, kept by nobody."""
+"""The page of a link, and the one to sign in on.
+
+Plain HTML, no script, nothing from another host, and no browser or proxy keeps it.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +70,28 @@ def told(shown: WaitpointShown, decided: str | None) -> bytes:
 def _document(shown: WaitpointShown, body: str) -> bytes:
     waits = f"<p>It waits for {escape(shown.waits_for)}.</p>" if shown.waits_for else ""
     title = f"{escape(shown.execution_kind)}: {escape(shown.waitpoint_key)}"
+    source = f'<p class="soft">You answer as {escape(shown.source)}.</p>'
+    return _whole(title, f"{waits}{source}{body}")
+
+
+def sign_in(wanted: str, wrong: str | None = None) -> bytes:
+    """The page that asks for a token. `wanted`: the page that comes after it."""
+    problem = "" if wrong is None else f'<p class="wrong">{escape(wrong)}</p>'
+    return _whole(
+        "Sign in",
+        f'{problem}<form method=post action="/ui/login">'
+        f'<input type=hidden name=next value="{escape(wanted)}">'
+        "<label>Access token<input type=password name=token autocomplete=off required></label>"
+        "<p><button>Sign in</button></p></form>"
+        '<p class="soft">ff token new NAME --scope read makes one.</p>',
+    )
+
+
+def _whole(title: str, body: str) -> bytes:
+    """A page; `title` and `body` are markup."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>{waits}"
-        f'<p class="soft">You answer as {escape(shown.source)}.</p>{body}</body></html>\n'
+        f"<title>{title}</title><style>{_STYLE}</style></head>"
+        f"<body><h1>{title}</h1>{body}</body></html>\n"
     ).encode()

@@ -10,6 +10,7 @@ from flowfabric.server.routes.flows import FLOW_ROUTES
 from flowfabric.server.routes.happenings import HAPPENING_ROUTES
 from flowfabric.server.routes.limits import LIMIT_ROUTES
 from flowfabric.server.routes.links import LINK_ROUTES
+from flowfabric.server.routes.login import LOGIN_ROUTES
 from flowfabric.server.routes.operating import OPERATING_ROUTES
 from flowfabric.server.routes.outcomes import OUTCOME_ROUTES
 from flowfabric.server.routes.own import OWN_ROUTES
@@ -18,6 +19,7 @@ from flowfabric.server.routes.schedules import ADMIN_ROUTES, SCHEDULE_ROUTES
 from flowfabric.server.routes.tokens import TOKEN_ROUTES
 from flowfabric.server.routes.waits import WAIT_ROUTES
 from flowfabric.server.routes.workers import WORKER_ROUTES
+from flowfabric.server.ui.all import UI_ROUTES
 
 DESCRIPTION: Final = Description(
     (
@@ -36,4 +38,6 @@ DESCRIPTION: Final = Description(
         *OWN_ROUTES,
     )
 )
+# The API, and with it what is for people.
 ROUTES: Final[tuple[Route, ...]] = DESCRIPTION.routes
+ALL_ROUTES: Final[tuple[Route, ...]] = (*ROUTES, *LOGIN_ROUTES, *UI_ROUTES)
