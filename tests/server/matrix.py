@@ -21,13 +21,15 @@ _NODES: Final = {"nodes": [{"name": "a", "execution": {"execution_kind": "work"}
 
 
 class Line(NamedTuple):
-    """What is expected of a route. `body`: one that would do; `if_match`: the header it needs."""
+    """What is expected of a route. `body`: one that would do; `if_match`: the header it
+    needs; `form`: the fields of one, for what takes no JSON."""
 
     tokens: str
     whose: str
     body: dict[str, Any] | None = None
     query: str = ""
     if_match: str | None = None
+    form: dict[str, str] | None = None
 
 
 READ: Final = "roA"
@@ -173,6 +175,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {S}/backfill": Line("sA", "object", {"begin": 0, "end": 3_600_000, "again": True}),
     # the installation
     "GET /v1/stats": Line(READ, "own"),
+    "GET /v1/gauges": Line(READ, "all"),
     "GET /v1/code": Line(READ, "own"),
     "GET /v1/leases/expired": Line(READ, "own"),
     "POST /v1/doctor": Line("A", "all"),
@@ -221,4 +224,14 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /readyz": Line("*", "none"),
     "GET /openapi.json": Line("*", "none"),
     "GET /docs": Line("*", "none"),
+    # the dashboard
+    "GET /": Line("*", "none"),
+    "GET /ui": Line("*", "none"),
+    "GET /ui/search": Line("*", "none"),
+    "GET /ui/static/{name}": Line("*", "none"),
+    "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
+    "GET /ui/login": Line("*", "none"),
+    "POST /ui/login": Line("*", "none", form={"token": "x"}),
+    "POST /ui/logout": Line("*", "none", form={}),
+    "GET /ui/runs": Line(READ, "own"),
 }

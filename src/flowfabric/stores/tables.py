@@ -12,6 +12,7 @@ from typing import Any, Final
 from flowfabric.model.access import AccessTokenRow
 from flowfabric.model.answer import AnswerRow
 from flowfabric.model.ask import AllowanceRow, AskerRow, AskRow
+from flowfabric.model.audit import AuditRow
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import (
     AttachmentRow,
@@ -41,6 +42,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.retry import RetryRow
 from flowfabric.model.route import Lane
 from flowfabric.model.schedule import ScheduleRow, TickRow
+from flowfabric.model.session import SessionRow
 from flowfabric.model.statistic import NOTHING, MinuteRow, RollUpRow, SeenUsage, SpendRow
 from flowfabric.model.stream import FrameMark, FrameRow, StreamRow, SummaryRow
 from flowfabric.model.suspension import (
@@ -105,6 +107,9 @@ ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
 ACCESS_TOKENS: Final = Table("ff_access_token", AccessTokenRow, 1)
+SESSIONS: Final = Table("ff_session", SessionRow, 1)
+# Rows are only ever added.
+AUDIT: Final = Table("ff_audit", AuditRow, 2, due="expires_at", absent={"details": {}})
 
 LANES: Final = Table(
     "ff_lane_registry",
@@ -225,6 +230,8 @@ SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     FAILURE_GROUPS,
     FAILURE_HOURS,
     TICKS,
+    SESSIONS,
+    AUDIT,
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
@@ -254,6 +261,8 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     ANSWERS,
     SECRETS,
     ACCESS_TOKENS,
+    SESSIONS,
+    AUDIT,
     FLOWS,
     MEMBERS,
     EDGES,

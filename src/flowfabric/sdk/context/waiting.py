@@ -17,6 +17,8 @@ import msgspec
 from flowfabric.api.waits import Fresh, SuspendRequest
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_secret_id
+from flowfabric.model.checks import check_integer
+from flowfabric.model.condition_checks import COUNT_MAX
 from flowfabric.model.journal import (
     EntryError,
     EntryKind,
@@ -235,7 +237,7 @@ class WaitCall:
 async def sleep_until(owner: Any, scope: Scope, until: Moment) -> None:
     """Until an instant, or for a time from now on."""
     length = None if isinstance(until, datetime) else to_ms(until, field="sleep")
-    at = instant_ms(until, field="sleep") if isinstance(until, datetime) else None
+    at = instant_ms(until, field="sleep_until") if isinstance(until, datetime) else None
     call = WaitCall(owner, scope, "sleep")
     if call.outcome is not None or call.has_passed:
         return
@@ -322,6 +324,7 @@ async def wait_approval(
     owner: Any, scope: Scope, place: Place, of: int, form: Any, timeout: Moment | None
 ) -> Approval:
     """How people decided."""
+    check_integer(of, field="of", least=1, most=COUNT_MAX)
     wait = approval_of(place, of, expect=_declared(place, form))
     call, outcome = await wait_on(
         owner, scope, name_with("approval", _key_of(place)), wait, timeout
@@ -378,7 +381,7 @@ class Waiting(Waits):
 
     async def sleep_until(self, instant: datetime) -> None:
         """Sleep until an instant, by the store's clock."""
-        await sleep_until(self._owner, self._here(), _checked(instant))
+        await sleep_until(self._owner, self._here(), checked_instant(instant))
 
     @overload
     async def wait_for(
@@ -434,7 +437,7 @@ class SyncWaiting(Waits):
 
     def sleep_until(self, instant: datetime) -> None:
         """Sleep until an instant, by the store's clock."""
-        self._blocking(sleep_until(self._owner, self._here(), _checked(instant)))
+        self._blocking(sleep_until(self._owner, self._here(), checked_instant(instant)))
 
     @overload
     def wait_for(
@@ -478,7 +481,8 @@ class SyncWaiting(Waits):
         return self._owner.wait_for(operation)
 
 
-def _checked(instant: object) -> datetime:
+def checked_instant(instant: object) -> datetime:
+    """What `sleep_until` takes."""
     if not isinstance(instant, datetime):
         detail = f"sleep_until: expected a datetime, got {type(instant).__name__}"
         raise InvalidInput(detail, field="sleep_until")
