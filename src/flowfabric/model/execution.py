@@ -37,7 +37,6 @@ from flowfabric.model.state import (
 )
 from flowfabric.model.successor import Undos
 from flowfabric.model.ties import UNTIED, Ties
-from flowfabric.model.trace import Trace
 
 # Reading a member of an enumeration costs ten times a module-level name, and rules read these
 # often.
@@ -297,7 +296,7 @@ class Body(Record, frozen=True):
     payload_encoding: str | None = None
     creator_identity: str = ""
     idempotency_key: str | None = None
-    trace: Trace | None = None
+    trace: str | None = None  # of its submit: see `model/trace.py`
 
 
 class IdempotencyRecord(Record, frozen=True):

@@ -11,7 +11,7 @@ from flowfabric.model.record import Record
 _PARENT: Final = re.compile(
     r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL
 )
-_MEMBER: Final = re.compile(r"[a-z0-9][a-z0-9_*/@-]{0,255}=[\x21-\x2b\x2d-\x3c\x3e-\x7e \t]{0,256}")
+_MEMBER: Final = re.compile(r"[a-z0-9][a-z0-9_*/@-]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,256}")
 _PARENT_MAX: Final = 256
 _STATE_MAX: Final = 512
 _MEMBERS_MAX: Final = 32
@@ -23,6 +23,21 @@ class Trace(Record, frozen=True):
 
     parent: str
     state: str | None = None
+
+
+def trace_text(trace: Trace) -> str:
+    """A trace as it is stored: the one header, and the other in a line of its own."""
+    return trace.parent if trace.state is None else f"{trace.parent}\n{trace.state}"
+
+
+def trace_of(text: str) -> Trace:
+    """The inverse.
+
+    >>> trace_of("p\\na=1"), trace_of("p")
+    (Trace(parent='p', state='a=1'), Trace(parent='p', state=None))
+    """
+    parent, _, state = text.partition("\n")
+    return Trace(parent, state or None)
 
 
 def read_trace(parent: object, state: object = None) -> Trace | None:

@@ -53,5 +53,5 @@ CREATE TABLE ff_failure_hour (
 );
 CREATE INDEX ff_failure_hour_expiry ON ff_failure_hour (expires_at);
 
--- The trace of the submit: JSON.
+-- The trace of the submit: traceparent, and tracestate in a line of its own.
 ALTER TABLE ff_exec_body ADD COLUMN trace TEXT;
