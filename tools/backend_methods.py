@@ -22,6 +22,7 @@ SUBJECTS = (
     *(
         "executions",
         "control",
+        "retries",
         "bulk",
         "dead",
         "leases",

@@ -21,13 +21,15 @@ _NODES: Final = {"nodes": [{"name": "a", "execution": {"execution_kind": "work"}
 
 
 class Line(NamedTuple):
-    """What is expected of a route. `body`: one that would do; `if_match`: the header it needs."""
+    """What is expected of a route. `body`: one that would do; `if_match`: the header it
+    needs; `form`: the fields of one, for what takes no JSON."""
 
     tokens: str
     whose: str
     body: dict[str, Any] | None = None
     query: str = ""
     if_match: str | None = None
+    form: dict[str, str] | None = None
 
 
 READ: Final = "roA"
@@ -65,6 +67,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {X}/revoke": Line(OPERATE, "object", {"reason": "x"}),
     f"POST {X}/resume": Line(OPERATE, "object"),
     f"POST {X}/retry": Line(OPERATE, "object"),
+    f"GET {X}/retries": Line(READ, "object"),
     f"POST {X}/dismiss": Line(OPERATE, "object"),
     f"POST {X}/restore": Line(OPERATE, "object"),
     f"GET {X}/spend": Line(READ, "object"),
@@ -168,6 +171,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {S}/backfill": Line("sA", "object", {"begin": 0, "end": 3_600_000, "again": True}),
     # the installation
     "GET /v1/stats": Line(READ, "own"),
+    "GET /v1/gauges": Line(READ, "all"),
     "GET /v1/code": Line(READ, "own"),
     "GET /v1/leases/expired": Line(READ, "own"),
     "POST /v1/doctor": Line("A", "all"),
@@ -216,4 +220,11 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /readyz": Line("*", "none"),
     "GET /openapi.json": Line("*", "none"),
     "GET /docs": Line("*", "none"),
+    # the dashboard
+    "GET /": Line("*", "none"),
+    "GET /ui": Line("*", "none"),
+    "GET /ui/search": Line("*", "none"),
+    "GET /ui/static/{name}": Line("*", "none"),
+    "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
+    "GET /ui/runs": Line(READ, "own"),
 }

@@ -227,6 +227,7 @@ from flowfabric.api.repairs import (
     ReconcileQuotaCounters,
     ReconcileSiblingCancelGroup,
 )
+from flowfabric.api.retries import ListRetries, RetryWithInput
 from flowfabric.api.schedules import (
     BackfillSchedule,
     CreateSchedule,
@@ -445,6 +446,7 @@ from flowfabric.model.results import (
     Unblocked,
     Undone,
 )
+from flowfabric.model.retry import Retried
 from flowfabric.model.schedule import (
     USUAL_POLICY,
     Backfilled,
@@ -921,6 +923,44 @@ class Methods(ABC):
         return await self.call(
             SetExecutionTag(execution_id=execution_id, key=key, value=value, actor=actor)
         )
+
+    # --- retries --------------------------------------------------------------------------------
+
+    async def retry_with_input(
+        self,
+        *,
+        execution_id: str,
+        input_payload: bytes | None = None,
+        payload_encoding: str | None = None,
+        arguments: Mapping[str, bytes] = {},
+        reason: str = "",
+        idempotency_key: str | None = None,
+        actor: str | None = None,
+    ) -> Retried:
+        """A new execution of the same work as one that has ended, with another input.
+
+        The old one stays as it is; the new one says `retried_from`. `input_payload`: the whole
+        input, with the encoding of the old one unless `payload_encoding` says another; or
+        `arguments`: JSON by the names of arguments that differ. It begins without a journal, in
+        no flow, at once. A repeated `idempotency_key` answers the first one.
+        """
+        return await self.call(
+            RetryWithInput(
+                execution_id=execution_id,
+                input_payload=input_payload,
+                payload_encoding=payload_encoding,
+                arguments=arguments,
+                reason=reason,
+                idempotency_key=idempotency_key,
+                actor=actor,
+            )
+        )
+
+    async def list_retries(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[ExecutionSnapshot]:
+        """The retries of an execution with another input that are still there, oldest first."""
+        return await self.call(ListRetries(execution_id=execution_id, cursor=cursor, limit=limit))
 
     # --- bulk -----------------------------------------------------------------------------------
 
@@ -3291,10 +3331,17 @@ class Methods(ABC):
         )
 
     async def list_lanes(
-        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+        self,
+        *,
+        with_counts: bool = True,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
     ) -> Page[LaneSummary]:
-        """Lanes by name, with their switch and counts per state."""
-        return await self.call(ListLanes(cursor=cursor, limit=limit))
+        """Lanes by name, with their switch and counts per state.
+
+        Counting reads a row for each execution; without counts only the catalog is read.
+        """
+        return await self.call(ListLanes(with_counts=with_counts, cursor=cursor, limit=limit))
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -3752,8 +3799,8 @@ class Methods(ABC):
     async def read_gauges(self) -> Gauges:
         """Ready, running and suspended work by lane, live workers, and what no worker can run.
 
-        It costs a bounded look into indexes, however much has ended. It is asked for beside the
-        store; a server shows the same numbers as metrics.
+        It costs a bounded look into indexes, however much has ended. A server shows the same
+        numbers as metrics, which it reads once in ten seconds.
         """
         return await self.call(ReadGauges())
 

@@ -49,6 +49,7 @@ from flowfabric.engine.operations import logs as logs
 from flowfabric.engine.operations import mail as mail
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
+from flowfabric.engine.operations import retries as retries
 from flowfabric.engine.operations import schedules as schedules
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import spend as spend
