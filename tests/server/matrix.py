@@ -39,6 +39,8 @@ F: Final = "/v1/flows/{flow_id}"
 S: Final = "/v1/schedules/{schedule_id}"
 W: Final = "/v1/waits/{execution_id}/{waitpoint_key}"
 B: Final = "/v1/budgets/{budget_id}"
+D: Final = "/ui/approvals/{execution_id}/{waitpoint_key}"
+Q: Final = "/ui/approvals/budget/{budget_id}/{dimension}/{limit_kind}"
 M: Final = f"{X}/mailboxes/{{mailbox}}/messages"
 
 EXPECTED: Final[dict[str, Line]] = {
@@ -227,4 +229,10 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /ui/static/{name}": Line("*", "none"),
     "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
     "GET /ui/runs": Line(READ, "own"),
+    "GET /ui/approvals": Line("raoA", "own"),
+    f"GET {D}": Line("raoA", "object"),
+    f"POST {D}": Line("aoA", "object", form={"decision": "go"}),
+    f"POST {D}/link": Line("A", "object", form={}),
+    f"GET {Q}": Line("raoA", "own"),
+    f"POST {Q}": Line("aoA", "own", form={"decision": "rejected", "number": "1"}),
 }

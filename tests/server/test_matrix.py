@@ -57,6 +57,8 @@ ABSENT: Final = {
     "worker_instance_id": "absent-worke",
     "token_id": "absent-token",
     "name": "ui.absent.css",
+    "dimension": "a",
+    "limit_kind": "hard",
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
 NOT_MADE: Final = ("/published", "/summary", "/result", "/graph/members/{execution_id}")
@@ -203,6 +205,8 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "worker_instance_id": f"worker-{space}",
         "token_id": access.id,
         "handle": handle_text(claimed.handle),
+        "dimension": "a",
+        "limit_kind": "hard",
     }
 
 

@@ -21,6 +21,7 @@ from flowfabric.server.ui.forms import FLASH, cookie, csrf_of
 from flowfabric.server.ui.frame import Frame, address_of, frame_of
 from flowfabric.server.ui.pages import HTML, Page
 from flowfabric.server.ui.safety import safe_headers
+from flowfabric.server.ui.waiting import counts_for
 
 if TYPE_CHECKING:
     from flowfabric.server.service import Service
@@ -80,13 +81,18 @@ def prepare() -> None:
 # --- pages ---------------------------------------------------------------------------------------
 
 
-async def whole(service: Service, call: Call, page: Page, view: Any) -> Answer:
+async def whole(
+    service: Service, call: Call, page: Page, view: Any, *, status: int = 200
+) -> Answer:
     """A page, with its live parts in place."""
     now = await service.engine.server_time_ms()
+    counts = await counts_for(service, call)
     of = address_of(call, **{AS_OF: now}) if page.topics else None
     title = getattr(view, "title", page.title)
-    frame = frame_of(service, call, title=title, now=now, of=of)
-    return _answer(service, call, page.template, _context(frame, view))
+    frame = frame_of(service, call, title=title, now=now, of=of, counts=counts)
+    answer = _answer(service, call, page.template, _context(frame, view))
+    answer.status = status
+    return answer
 
 
 def refused(

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from flowfabric.api.waits import WaitInfo
 from flowfabric.errors import InvalidInput
 from flowfabric.model.approvals import ApprovalGiven, WaitAnswer, WaitShown
-from flowfabric.model.ask import BudgetAsk
+from flowfabric.model.ask import ASKED, BudgetAsk
 from flowfabric.model.record import Record, from_json
 from flowfabric.model.results import WaitLine
 from flowfabric.model.suspension import ResumeCause, SignalEffect, WaitpointState
@@ -18,6 +18,8 @@ from flowfabric.model.words import AT_TIMEOUT, TimeoutBehavior
 from flowfabric.server.routes.values import path_id
 
 PATH: Final = "/ui/approvals"
+WAIT_PATH: Final = f"{PATH}/{{execution_id}}/{{waitpoint_key}}"
+ASK_PATH: Final = f"{PATH}/budget/{{budget_id}}/{{dimension}}/{{limit_kind}}"
 APPROVED: Final = "approved"
 REJECTED: Final = "rejected"
 UNNAMED: Final = "operator"  # where a caller has proved no name of its own
@@ -60,7 +62,8 @@ class Gate(Record, frozen=True, kw_only=True):
 
 
 class WaitRow(Record, frozen=True, kw_only=True):
-    """One run that waits for people."""
+    """One run that waits for people. Where a budget asks for it, it has no gate: the question is
+    answered, and not the run."""
 
     execution_id: str
     kind: str
@@ -149,6 +152,7 @@ def own_names(actor: str | None) -> frozenset[str]:
 def wait_row(wait: WaitInfo, own: frozenset[str]) -> WaitRow:
     """One run of the list."""
     keys = dict.fromkeys(key for line in wait.lines for key in line.waitpoint_keys)
+    own_keys = (key for key in keys if not key.startswith(f"{ASKED}:"))
     return WaitRow(
         execution_id=wait.execution_id,
         kind=wait.execution_kind,
@@ -158,7 +162,7 @@ def wait_row(wait: WaitInfo, own: frozenset[str]) -> WaitRow:
         until=wait.timeout_at,
         then=then_of(wait.timeout_at, wait.at_timeout),
         said=shortened(wait.progress_message or "", _SAID_CHARS),
-        gates=tuple(_gate(wait, key, own) for key in keys),
+        gates=tuple(_gate(wait, key, own) for key in own_keys),
     )
 
 
@@ -260,14 +264,20 @@ def name_of(source: str, kind: str = "") -> str:
 
 
 def comment_in(said: str) -> str:
-    """The comment in a payload; another payload as it is."""
+    """The comment in a payload; the fields of another one; else all of it as it is."""
     try:
         value = from_json(said, object, field="payload")
     except InvalidInput:
         return said
-    if isinstance(value, dict) and isinstance(value.get("comment"), str):
+    if not isinstance(value, dict):
+        return said
+    if isinstance(value.get("comment"), str) and len(value) == 1:
         return str(value["comment"])
-    return said
+    return "\n".join(f"{name}: {_plain(part)}" for name, part in value.items())
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def shortened(text: str, most: int) -> str:
