@@ -310,6 +310,7 @@ LINK_ROUTES: Final = (
         asks=("show_waitpoint",),
         handler=show,
         media=_HTML,
+        other_statuses=(401,),  # to a browser
         is_open=True,
         tag="waits",
     ),

@@ -227,13 +227,15 @@ def _request(call: Call, view: Any, number: int, approves: bool, raise_by: int) 
 
 
 def _told(told: AskAnswered, how: str) -> str:
-    runs = f"{told.told} run{'s' * (told.told != 1)}"
+    is_one = told.told == 1
+    runs = "1 run" if is_one else f"{told.told} runs"
     what = f"{told.dimension} of {told.budget_id}"
     if how == "no":
-        return f"You rejected more {what}; {runs} are told no."
+        return f"You rejected more {what}; {runs} {'is' if is_one else 'are'} told no."
     if how == "raise":
-        return f"You raised {what}: the limit is {told.limit} now, and {runs} try again."
-    return f"You approved {what} once; {runs} go on beyond the limit."
+        tries = "tries" if is_one else "try"
+        return f"You raised {what}: the limit is {told.limit} now, and {runs} {tries} again."
+    return f"You approved {what} once; {runs} {'goes' if is_one else 'go'} on beyond the limit."
 
 
 PAGES: Final[tuple[Page, ...]] = ()
