@@ -56,7 +56,7 @@ ABSENT: Final = {
     "token_id": "absent-token",
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
-NOT_MADE: Final = ("/published", "/summary", "/result")
+NOT_MADE: Final = ("/published", "/summary", "/result", "/graph/members/{execution_id}")
 # No body would fit it: it has no journal, and is in no flow.
 NOT_FITTING: Final = ("/fork", "/members", "/edges", "/joins")
 
