@@ -244,10 +244,10 @@ def asked_of(url: str, body: Any = None) -> Any:
     """The answer of a server: a document, or a page."""
     give_up = time.monotonic() + 30
     sent = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, sent, {"Content-Type": "application/json"})  # noqa: S310
+    request = urllib.request.Request(url, sent, {"Content-Type": "application/json"})
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 text = answer.read()
                 return json.loads(text) if "json" in answer.headers["content-type"] else text
         except urllib.error.HTTPError as error:

@@ -22,6 +22,7 @@ SUBJECTS = (
     *(
         "executions",
         "control",
+        "retries",
         "bulk",
         "dead",
         "leases",
@@ -31,6 +32,7 @@ SUBJECTS = (
         "logs",
         "grants",
         "waits",
+        "approvals",
         "mail",
         "flows",
         "flow_graphs",

@@ -38,7 +38,7 @@ from flowfabric.model.suspension import (
     SignalEffect,
     Token,
 )
-from flowfabric.sdk.blocking import SyncFabric, SyncRun
+from flowfabric.sdk.blocking import SyncFabric
 from flowfabric.sdk.context.children import Child
 from flowfabric.sdk.context.conditions import Wait, all_of, any_of, approval, count, signal
 from flowfabric.sdk.context.context import Context, SyncContext
@@ -83,6 +83,7 @@ from flowfabric.sdk.journal.scopes import StepInfo, current_step
 from flowfabric.sdk.journal.steps import Step
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.selecting import ManyChanged, RunFilter
+from flowfabric.sdk.sync_run import SyncRun
 from flowfabric.sdk.task import Call, Task
 from flowfabric.sdk.worker import Worker
 

@@ -116,6 +116,23 @@ def test_retry_runs_finished_work_again(desk: Desk) -> None:
     assert desk.ff("retry", failed) == Exit.REFUSED
 
 
+def test_a_retry_with_another_input_is_a_new_execution(desk: Desk) -> None:
+    failed = desk.failed()
+    assert desk.ff("retry", failed, "--input", "n:=2", "--key", "k") == Exit.OK
+    new = desk.out.strip()
+    assert desk.json("show", new)["retried_from"] == failed
+    assert desk.json("show", new)["payload"]["n"] == 2
+    assert desk.ff("show", failed) == Exit.OK
+    assert "retried as" in desk.out
+    assert new in desk.out
+    assert state(desk, failed) == "failed"
+    again = desk.json("retry", failed, "--input", "n:=2", "--key", "k")
+    assert (again["execution_id"], again["is_new"]) == (new, False)
+    for wrong in (["--key", "k"], ["--input", "n:=2", "--fresh"], ["--input", "n"]):
+        assert desk.ff("retry", failed, *wrong) == Exit.USAGE, wrong
+    assert desk.ff("retry", failed, new, "--input", "n:=2") == Exit.USAGE
+
+
 def test_hold_and_release(desk: Desk) -> None:
     waiting = desk.submit()
     assert desk.ff("hold", waiting, "--reason", "look first") == Exit.OK

@@ -29,7 +29,7 @@ from tests.sdk.workshop import until, within, working
 from tests.support.server_thread import ServerThread
 
 BESIDE_THE_STORE = ("db", "bench", "serve", "dev")
-ASK_NOTHING = ("openapi", "version")
+ASK_NOTHING = ("openapi", "version", "conformance", "conformance worker")
 APP = """
 import logging
 

@@ -409,7 +409,7 @@ def test_anything_but_a_task_or_a_child_is_refused(shop: Shop) -> None:
 
     asyncio.run(main())
     assert [each.split(";")[0] for each in told] == [
-        "spawn: 'double' is not a task",
+        "task: 'double' is not a task",
         "double: n: Expected `int`, got `str`",
         "double: key= is not for children",
         "gather: 'x' is no coroutine, step call or child",

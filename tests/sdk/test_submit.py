@@ -121,6 +121,8 @@ def test_an_unknown_option_is_named_with_the_known_ones() -> None:
         paint.options(colour="red")  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match=r"has no argument 'prio'.*submit options are.*priority"):
         asyncio.run(ff.submit(paint, 1, prio=3))  # type: ignore[call-arg]
+    with pytest.raises(InvalidInput, match=r"priority= is an option.*paint\.options\(priority=…\)"):
+        asyncio.run(paint.submit(1, priority=3))  # type: ignore[call-arg]
 
 
 def test_the_same_key_answers_with_the_first_run(url: str) -> None:

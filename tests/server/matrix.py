@@ -21,13 +21,15 @@ _NODES: Final = {"nodes": [{"name": "a", "execution": {"execution_kind": "work"}
 
 
 class Line(NamedTuple):
-    """What is expected of a route. `body`: one that would do; `if_match`: the header it needs."""
+    """What is expected of a route. `body`: one that would do; `if_match`: the header it
+    needs; `form`: the fields of one, for what takes no JSON."""
 
     tokens: str
     whose: str
     body: dict[str, Any] | None = None
     query: str = ""
     if_match: str | None = None
+    form: dict[str, str] | None = None
 
 
 READ: Final = "roA"
@@ -65,6 +67,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {X}/revoke": Line(OPERATE, "object", {"reason": "x"}),
     f"POST {X}/resume": Line(OPERATE, "object"),
     f"POST {X}/retry": Line(OPERATE, "object"),
+    f"GET {X}/retries": Line(READ, "object"),
     f"POST {X}/dismiss": Line(OPERATE, "object"),
     f"POST {X}/restore": Line(OPERATE, "object"),
     f"GET {X}/spend": Line(READ, "object"),
@@ -109,6 +112,9 @@ EXPECTED: Final[dict[str, Line]] = {
     f"PATCH {F}": Line(OPERATE, "object", {"tags": {"a.b": "c"}}),
     # waits and mailboxes
     "GET /v1/waits": Line("raoA", "own"),
+    "GET /v1/waits/count": Line("raoA", "own"),
+    "GET /v1/approvals": Line("raoA", "own"),
+    f"GET {W}": Line("raoA", "object"),
     f"POST {W}/approve": Line("aoA", "object"),
     f"POST {W}/reject": Line("aoA", "object"),
     f"POST {W}/link": Line("A", "object"),
@@ -127,7 +133,7 @@ EXPECTED: Final[dict[str, Line]] = {
         {"budget_id": "x", "dimensions": ["a"], "hard_limits": [1], "soft_limits": [0]},
     ),
     "GET /v1/budgets": Line(READ, "shared"),
-    "GET /v1/budget-asks": Line(READ, "own"),
+    "GET /v1/budget-asks": Line("raoA", "own"),
     "GET /v1/spend": Line(READ, "own"),
     "GET /v1/spending": Line(READ, "all"),
     f"GET {B}": Line(READ, "shared"),
@@ -213,4 +219,11 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /readyz": Line("*", "none"),
     "GET /openapi.json": Line("*", "none"),
     "GET /docs": Line("*", "none"),
+    # the dashboard
+    "GET /": Line("*", "none"),
+    "GET /ui": Line("*", "none"),
+    "GET /ui/search": Line("*", "none"),
+    "GET /ui/static/{name}": Line("*", "none"),
+    "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
+    "GET /ui/runs": Line(READ, "own"),
 }

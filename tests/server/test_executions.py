@@ -69,3 +69,40 @@ async def test_a_count_stops_where_it_would_cost_too_much_and_says_so(
     monkeypatch.setattr(executions, "_COUNTED", 2)
     capped = await desk.get("/v1/executions/count")
     assert capped.json == {"count": 2, "exact": False, "capped_at": 2}
+
+
+@scenario
+async def test_a_retry_with_another_input_answers_201_and_is_found_from_both_sides(
+    lab: Lab, desk: Desk
+) -> None:
+    claimed = await lab.started(input_payload=b'{"a":1}', payload_encoding="json")
+    path = f"/v1/executions/{claimed.execution_id}"
+    early = await desk.post(f"{path}/retry", {"input": {"a": 2}})
+    assert (early.status, early.json["code"]) == (409, "execution_not_terminal")
+    await lab.engine.fail(claimed.handle, reason="no", failure_class="permanent")
+    key = {"Idempotency-Key": "k"}
+    made = await desk.post(f"{path}/retry", {"input": {"a": 2}, "reason": "typo"}, headers=key)
+    assert (made.status, made.json["type"]) == (201, "Retried")
+    again = await desk.post(f"{path}/retry", {"input": {"a": 2}}, headers=key)
+    assert again.json == {**made.json, "is_new": False}
+    new = await desk.get(f"{made.headers['location']}?include=input")
+    assert (new.json["retried_from"], new.json["input"]["input"]) == (
+        claimed.execution_id,
+        {"a": 2},
+    )
+    other = await desk.post(f"{path}/retry", {"input_base64": "AP8="})
+    assert other.status == 201
+    merged = await desk.post(f"{path}/retry", {"arguments": {"b": 3}})
+    assert merged.status == 201
+    listed = (await desk.get(f"{path}/retries")).json["items"]
+    ids = {each.json["execution_id"] for each in (made, other, merged)}
+    assert {each["execution_id"] for each in listed} == ids
+    for wrong, field in (
+        ({"input": 1, "cascade": True}, "cascade"),
+        ({"payload_encoding": "json"}, "payload_encoding"),
+        ({"input": 1, "arguments": {"b": 3}}, "input_payload"),
+    ):
+        refused = await desk.post(f"{path}/retry", wrong)
+        assert (refused.status, refused.json["field"]) == (422, field)
+    replayed = await desk.post(f"{path}/retry", {"fresh": True}, headers=key)
+    assert (replayed.status, replayed.json["type"]) == (200, "Replayed")

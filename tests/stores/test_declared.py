@@ -102,6 +102,31 @@ def test_a_check_that_fails_is_a_finding_and_the_others_are_made(fresh_lab: Lab)
     lab.run(story())
 
 
+def test_doctor_finds_an_index_that_lacks_rows(postgres: PostgresServer) -> None:
+    """SQLite compares its indexes itself. A prepared count would keep the plan of its first time,
+    and never look past the index."""
+    switch = (
+        "UPDATE pg_index SET indisready = {0}, indisvalid = {0} "
+        "WHERE indexrelid = 'ff_exec_waiting'::regclass"
+    )
+
+    async def story(lab: Lab) -> None:
+        await lab.create()
+        await lab.sql(switch.format("false"))
+        await lab.create(kind="new to every cache")
+        await lab.sql(switch.format("true"))
+        await lab.configure()
+        (found,) = (await lab.engine.doctor()).problems
+        assert (found.code, found.subject) == ("index", "ff_exec_waiting")
+        assert found.detail == "1 in the index, 2 rows"
+
+    with postgres.empty_database() as url:
+        lab = Lab(url)
+        lab.open()
+        lab.run(story(lab))
+        lab.close()
+
+
 def test_doctor_reports_the_upkeep_of_a_server(postgres_url: str) -> None:
     """Dead rows, the last vacuum, the oldest transaction; indexes that are larger than needed."""
     lab = Lab(postgres_url)

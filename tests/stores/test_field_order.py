@@ -63,6 +63,9 @@ ORDER = {
     "DeadRow": """
         execution_id namespace execution_kind category ended_at open_at
     """,
+    "RetryRow": """
+        execution_id created_at retry_id
+    """,
     "OperationRow": """
         operation_id action state namespace filter arguments actor matched outcomes place_at
         place_id put_off created_at finished_at due_at

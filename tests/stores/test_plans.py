@@ -17,6 +17,7 @@ from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
 from flowfabric.model.record import replace
+from flowfabric.model.state import BlockingReason
 from flowfabric.stores.base import ListFilter
 from flowfabric.stores.indexes import (
     BLOCKED,
@@ -266,6 +267,7 @@ def test_no_statement_compares_all_rows_when_statistics_say_there_are_none(
 
 
 # Filters, the routes they name, and the indexes that have their rows in creation order.
+APPROVALS = ListFilter(states=("suspended",), reason=BlockingReason.WAITING_FOR_APPROVAL)
 LISTINGS: dict[str, tuple[ListFilter, list[int] | None, set[str]]] = {
     "none": (ListFilter(), None, {"ff_exec_body_created"}),
     "one state": (ListFilter(states=("failed",)), None, {"ff_exec_state"}),
@@ -286,6 +288,8 @@ LISTINGS: dict[str, tuple[ListFilter, list[int] | None, set[str]]] = {
         {"ff_exec_waiting", "ff_exec_state"},
     ),
     "completed": (ListFilter(states=("completed",)), None, {"ff_exec_body_created"}),
+    "approvals": (APPROVALS, None, {"ff_exec_state"}),
+    "approvals, oldest first": (replace(APPROVALS, is_oldest_first=True), None, {"ff_exec_state"}),
     "one route": (ListFilter(), [1], {"ff_exec_body_route"}),
     "several routes": (ListFilter(), [1, 2, 3], {"ff_exec_body_route"}),
     "completed of a route": (ListFilter(states=("completed",)), [1], {"ff_exec_body_route"}),

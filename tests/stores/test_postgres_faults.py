@@ -30,6 +30,7 @@ from flowfabric.errors import (
     StoreUnavailable,
 )
 from flowfabric.model.route import Route
+from flowfabric.stores.postgres import session
 from flowfabric.stores.postgres.faults import SQLSTATES, Meaning, meaning_of
 from tests.support.databases import PostgresServer
 
@@ -230,14 +231,15 @@ def test_a_cut_connection_is_an_outage_at_every_door(postgres_url: str, door: st
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_full_server_is_an_outage_at_every_door(postgres: PostgresServer, door: str) -> None:
+def test_a_full_server_is_an_outage_at_every_door(
+    postgres: PostgresServer, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The next try would come after the connection timeout, so the first refusal counts.
+    monkeypatch.setattr(session, "NOT_READY_PAUSE_S", 1_000)
+
     async def story(url: str) -> None:
         name = urlsplit(url).path[1:]
-        impatient = EngineConfig(loops=False, connect_timeout_ms=300)
-        async with (
-            at_the_side(postgres.uri) as side,
-            open_engine(url, config=impatient) as e,
-        ):
+        async with at_the_side(postgres.uri) as side, open_engine(url, config=QUIET) as e:
             await side.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             await side.execute(CUT_OFF.replace("current_database()", f"'{name}'"))
             try:

@@ -46,7 +46,7 @@ def test_a_server_that_is_never_ready_is_a_typed_error_that_may_be_retried(
     async def story() -> None:
         async with Doorman(postgres_url).on_duty() as door:
             door.refusal = code
-            hasty = EngineConfig(loops=False, connect_timeout_ms=500)
+            hasty = EngineConfig(loops=False, connect_timeout_ms=1_500)
             engine = open_engine(door.url, config=hasty)
             with pytest.raises(StoreUnavailable, match=WORDS[code]) as refused:
                 await engine.start()

@@ -8,7 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flowfabric import Context, Fabric, RunFailed, SyncContext, WaitTimeout, approval, signal
+from flowfabric import (
+    Context,
+    Fabric,
+    RunFailed,
+    SyncContext,
+    UnrecordedTimeout,
+    WaitTimeout,
+    approval,
+    signal,
+)
 from flowfabric.errors import InvalidInput
 from flowfabric.testing import Stuck, TestFabric, run
 from tests.testing.conftest import Play
@@ -49,6 +58,16 @@ async def bounded() -> str:
             await asyncio.sleep(10)
     except TimeoutError:
         return "late"
+    return "in time"
+
+
+@ff.task
+async def limited(ctx: Context) -> str:
+    try:
+        async with asyncio.timeout(5):
+            await ctx.sleep("1h")
+    except UnrecordedTimeout:
+        return "refused"
     return "in time"
 
 
@@ -134,6 +153,7 @@ def test_timeouts_of_asyncio_count_the_same_time(play: Play) -> None:
         await fabric.advance("6s")
         assert await run.result() == "late"
         assert time.monotonic() - began < 5
+        assert await (await fabric.submit(limited)).result() == "refused"
 
     play(scenario, ff)
 

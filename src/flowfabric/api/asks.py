@@ -57,7 +57,9 @@ class AnswerBudgetAsk(UnsafeRequest[AskAnswered], frozen=True, kw_only=True):
     comment: str = ""
 
 
-@operation("list_budget_asks", Kind.READ, Scope.READ, errors=(InvalidCursor,))
+@operation(
+    "list_budget_asks", Kind.READ, Scope.READ, errors=(InvalidCursor,), also=(Scope.APPROVE,)
+)
 class ListBudgetAsks(Request[Page[BudgetAsk]], frozen=True, kw_only=True):
     """Questions without an answer, oldest first; of one budget or one execution by name.
 

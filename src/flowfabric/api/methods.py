@@ -27,6 +27,7 @@ from flowfabric.api.admin import (
     ShutdownPrepare,
     TrimRetention,
 )
+from flowfabric.api.approvals import CountWaits, ListApprovals, ShowWait
 from flowfabric.api.asks import AnswerBudgetAsk, AskBudget, ListBudgetAsks
 from flowfabric.api.budgets import (
     CreateBudget,
@@ -226,6 +227,7 @@ from flowfabric.api.repairs import (
     ReconcileQuotaCounters,
     ReconcileSiblingCancelGroup,
 )
+from flowfabric.api.retries import ListRetries, RetryWithInput
 from flowfabric.api.schedules import (
     BackfillSchedule,
     CreateSchedule,
@@ -312,6 +314,7 @@ from flowfabric.api.workers import (
 )
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessTokenRevoked, Namespaces
+from flowfabric.model.approvals import ApprovalGiven, WaitShown
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
 from flowfabric.model.attempt import Attempt, FailureClass
 from flowfabric.model.budget import (
@@ -443,6 +446,7 @@ from flowfabric.model.results import (
     Unblocked,
     Undone,
 )
+from flowfabric.model.retry import Retried
 from flowfabric.model.schedule import (
     USUAL_POLICY,
     Backfilled,
@@ -919,6 +923,44 @@ class Methods(ABC):
         return await self.call(
             SetExecutionTag(execution_id=execution_id, key=key, value=value, actor=actor)
         )
+
+    # --- retries --------------------------------------------------------------------------------
+
+    async def retry_with_input(
+        self,
+        *,
+        execution_id: str,
+        input_payload: bytes | None = None,
+        payload_encoding: str | None = None,
+        arguments: Mapping[str, bytes] = {},
+        reason: str = "",
+        idempotency_key: str | None = None,
+        actor: str | None = None,
+    ) -> Retried:
+        """A new execution of the same work as one that has ended, with another input.
+
+        The old one stays as it is; the new one says `retried_from`. `input_payload`: the whole
+        input, with the encoding of the old one unless `payload_encoding` says another; or
+        `arguments`: JSON by the names of arguments that differ. It begins without a journal, in
+        no flow, at once. A repeated `idempotency_key` answers the first one.
+        """
+        return await self.call(
+            RetryWithInput(
+                execution_id=execution_id,
+                input_payload=input_payload,
+                payload_encoding=payload_encoding,
+                arguments=arguments,
+                reason=reason,
+                idempotency_key=idempotency_key,
+                actor=actor,
+            )
+        )
+
+    async def list_retries(
+        self, *, execution_id: str, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+    ) -> Page[ExecutionSnapshot]:
+        """The retries of an execution with another input that are still there, oldest first."""
+        return await self.call(ListRetries(execution_id=execution_id, cursor=cursor, limit=limit))
 
     # --- bulk -----------------------------------------------------------------------------------
 
@@ -1917,15 +1959,22 @@ class Methods(ABC):
         namespace: str | None = None,
         lane_id: str | None = None,
         execution_kind: str | None = None,
+        reason: BlockingReasonGiven | None = None,
+        oldest_first: bool = False,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
     ) -> Page[WaitInfo]:
-        """Suspended executions and what they wait for, newest first."""
+        """Suspended executions and what they wait for, newest first unless `oldest_first`.
+
+        `reason`: only those that wait for this, as `waiting_for_approval`.
+        """
         return await self.call(
             ListWaits(
                 namespace=namespace,
                 lane_id=lane_id,
                 execution_kind=execution_kind,
+                reason=reason,
+                oldest_first=oldest_first,
                 cursor=cursor,
                 limit=limit,
             )
@@ -1936,6 +1985,43 @@ class Methods(ABC):
         return await self.call(
             FindWaitpoint(execution_id=execution_id, waitpoint_key=waitpoint_key)
         )
+
+    # --- approvals ------------------------------------------------------------------------------
+
+    async def show_wait(self, *, execution_id: str, waitpoint_key: str) -> WaitShown | None:
+        """One wait as a person needs it to decide: what it asks for, who has answered, what it is
+        about.
+
+        The waitpoint is the one that `find_waitpoint` finds by the key; it may be closed by now.
+        """
+        return await self.call(ShowWait(execution_id=execution_id, waitpoint_key=waitpoint_key))
+
+    async def count_waits(
+        self,
+        *,
+        namespace: str | None = None,
+        reason: BlockingReasonGiven | None = None,
+        at_most: int = limits.PAGE_DEFAULT,
+    ) -> int:
+        """How many executions are suspended, of one `reason` if it is named.
+
+        It counts no further than `at_most`.
+        """
+        return await self.call(CountWaits(namespace=namespace, reason=reason, at_most=at_most))
+
+    async def list_approvals(
+        self,
+        *,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[ApprovalGiven]:
+        """Signals that approved or rejected something, newest first.
+
+        They are found as long as events are kept. A page looks through so many events at most: it
+        may hold few items and still have a next one.
+        """
+        return await self.call(ListApprovals(namespace=namespace, cursor=cursor, limit=limit))
 
     # --- mail -----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from flowfabric.api.operation import Kind, Request, Scope, UnsafeRequest, operat
 from flowfabric.api.page import Page
 from flowfabric.api.refusals import BY_FENCE, BY_HANDLE, JOURNALED, SIGNALLED, WAITING
 from flowfabric.api.words import (
+    BlockingReasonGiven,
     ReasonCodeGiven,
     RequestedByGiven,
     TimeoutBehaviorGiven,
@@ -142,6 +143,7 @@ class WaitInfo(Record, frozen=True):
     need: int
     lines: tuple[WaitLine, ...]
     signals: tuple[Contribution, ...]  # those that count
+    progress_message: str | None = None  # what it said last
 
 
 # --- suspend and resume --------------------------------------------------------------------------
@@ -377,11 +379,16 @@ class DescribeWaits(Request[dict[str, WaitInfo]], frozen=True, kw_only=True):
 
 @operation("list_waits", Kind.READ, Scope.READ, errors=(InvalidCursor,), also=(Scope.APPROVE,))
 class ListWaits(Request[Page[WaitInfo]], frozen=True, kw_only=True):
-    """Suspended executions and what they wait for, newest first."""
+    """Suspended executions and what they wait for, newest first unless `oldest_first`.
+
+    `reason`: only those that wait for this, as `waiting_for_approval`.
+    """
 
     namespace: str | None = None
     lane_id: str | None = None
     execution_kind: str | None = None
+    reason: BlockingReasonGiven | None = None
+    oldest_first: bool = False
     cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT
 

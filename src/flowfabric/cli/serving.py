@@ -121,8 +121,12 @@ class Serving:
             terminal.line(f"FlowFabric serves {mask(self._call.url)}")
             terminal.line(f"  at      {address}")
             if address.startswith("http"):
+                if self._server.settings.ui:
+                    terminal.line(f"  pages   {address}/ui")
                 terminal.line(f"  docs    {address}/docs")
             terminal.line(f"  tokens  {_GUARDED if has_tokens else _OPEN}")
+        if self._server.settings.ui and address.startswith("http"):
+            _LOGGER.info("the dashboard is at %s/ui", address)
         terminal.out.flush()
 
 

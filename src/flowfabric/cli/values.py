@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from flowfabric import limits
+from flowfabric.cli.exits import usage
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_uuid
 
@@ -211,3 +212,14 @@ def whole_number(text: str) -> int:
     if value < 1:
         raise ArgumentTypeError(f"{value} is not at least 1")
     return value
+
+
+def by_name(given: list[tuple[str, Any]], option: str) -> dict[str, bytes]:
+    """Values of an option that is repeated, as JSON by their names, each given once."""
+    named_values: dict[str, bytes] = {}
+    for name, value in given:
+        if name in named_values:
+            raise usage(f"{option} {name} is given twice", advice="give each once")
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        named_values[name] = text.encode()
+    return named_values

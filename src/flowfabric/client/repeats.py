@@ -8,6 +8,7 @@ from flowfabric.api.executions import CreateExecutions, NewExecution
 from flowfabric.api.flows import SubmitFlow
 from flowfabric.api.leases import Claim, GiveBackClaim
 from flowfabric.api.operation import Request
+from flowfabric.api.retries import RetryWithInput
 from flowfabric.api.workers import DrainWorker, HeartbeatWorker, LeaveWorker, RegisterWorker
 from flowfabric.ids import new_secret_id
 from flowfabric.model.record import replace
@@ -23,8 +24,10 @@ def with_key(request: Request[R]) -> Request[R]:
     keyed: Any = request
     if getattr(keyed, "handle", None) is not None:
         return request  # the entries of its journal find it again
-    is_submit = (isinstance(keyed, NewExecution) and keyed.unique is None) or (
-        isinstance(keyed, SubmitFlow) and keyed.flow_id is None
+    is_submit = (
+        (isinstance(keyed, NewExecution) and keyed.unique is None)
+        or (isinstance(keyed, SubmitFlow) and keyed.flow_id is None)
+        or isinstance(keyed, RetryWithInput)
     )
     if is_submit and keyed.idempotency_key is None:
         keyed = replace(keyed, idempotency_key=_minted())

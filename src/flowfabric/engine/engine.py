@@ -21,6 +21,7 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.meter import EngineMeter
 from flowfabric.engine.operations import access as access
 from flowfabric.engine.operations import admin as admin
+from flowfabric.engine.operations import approvals as approvals
 from flowfabric.engine.operations import asks as asks
 from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import bulk as bulk
@@ -48,6 +49,7 @@ from flowfabric.engine.operations import logs as logs
 from flowfabric.engine.operations import mail as mail
 from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
+from flowfabric.engine.operations import retries as retries
 from flowfabric.engine.operations import schedules as schedules
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import spend as spend

@@ -66,6 +66,7 @@ class OperatorEventType(StrEnum):
     TAGGED = "tagged"
     REPINNED = "repinned"
     FORKED = "forked"
+    RETRIED = "retried"  # with another input, as a new execution
     COUNTERS_REPAIRED = "counters_repaired"
     SIBLINGS_DRAINED = "siblings_drained"
     GROUP_CREATED = "group_created"

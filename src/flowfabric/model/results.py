@@ -359,6 +359,7 @@ class ExecutionSnapshot(Record, frozen=True):
     origin: Origin | None = None  # the end that it follows, as a hook does
     successors: tuple[SuccessorInfo, ...] = ()  # only `describe_execution` tells them
     fair_key: str | None = None
+    retried_from: str | None = None  # the ended one of which it is a retry with another input
 
 
 class Outcome(Record, frozen=True):
@@ -542,6 +543,7 @@ def snapshot_of(execution: Execution) -> ExecutionSnapshot:
         current_attempt=attempt,
         current_lease=lease,
         origin=execution.ties.origin,
+        retried_from=execution.ties.retried_from,
     )
 
 
@@ -551,6 +553,7 @@ _OTHER_FIELDS = (
     "current_attempt",
     "current_lease",
     "origin",
+    "retried_from",
     "successors",
 )
 _SAME_FIELDS = tuple(

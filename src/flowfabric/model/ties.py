@@ -19,6 +19,7 @@ class Ties(Record, frozen=True, kw_only=True):
     origin: Origin | None = None  # whose end it follows
     undo_stops: bool = False  # an undo that did not succeed stops those behind it
     fair: Fair | None = None  # the key by which it shares its lane; its tag is set as it is created
+    retried_from: str | None = None  # the ended execution of which it is a retry with another input
 
 
 UNTIED = Ties()

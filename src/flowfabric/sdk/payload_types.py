@@ -8,6 +8,7 @@ import msgspec
 
 from flowfabric.errors import InvalidInput
 from flowfabric.sdk import codec
+from flowfabric.sdk.payload_times import say_times
 
 _DEFS: Final = "$defs"
 
@@ -23,6 +24,7 @@ def schema_of(kind: Any, *, field: str = "expect") -> str:
         schema = msgspec.json.schema(kind, schema_hook=_model_schema)
     except (TypeError, NotImplementedError) as error:
         raise InvalidInput(f"{field}: {error}", field=field) from None
+    say_times(kind, schema)
     gathered: dict[str, Any] = {}
     plain = _hoisted(schema, gathered)
     if gathered:

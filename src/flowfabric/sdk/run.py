@@ -10,6 +10,7 @@ import msgspec
 
 from flowfabric import limits
 from flowfabric.api.backend import EngineBackend
+from flowfabric.api.page import every_item
 from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, InvalidInput, NotFound, WaitTimeout
 from flowfabric.model.checks import check_flag, check_integer
@@ -317,17 +318,59 @@ class Run(Generic[R]):
             if not page.has_more:
                 return tuple(entries)
 
-    async def retry(self, reason: str = "", *, cascade: bool = False, fresh: bool = False) -> None:
+    @overload
+    async def retry(
+        self, reason: str = "", *, cascade: bool = False, fresh: bool = False
+    ) -> None: ...
+    @overload
+    async def retry(
+        self, reason: str = "", *, input: Mapping[str, Any], key: str | None = None
+    ) -> Run[R]: ...
+
+    async def retry(
+        self,
+        reason: str = "",
+        *,
+        cascade: bool = False,
+        fresh: bool = False,
+        input: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Run[R] | None:
         """Run it again after its end, as a new attempt; its history stays. Steps that are recorded
         are not run again, unless it starts `fresh`.
 
+            again = await run.retry(input={"topic": "wind"})
+
         `cascade`: members of its flow that were skipped because of it live again too. One that has
-        not ended raises `ExecutionNotTerminal`.
+        not ended raises `ExecutionNotTerminal`. With `input`, other arguments by their names, it
+        is a new run, which knows this one as `retried_from`; a repeated `key` answers the same.
         """
         engine = await self._fabric.start()
-        await engine.replay_execution(
-            execution_id=self.id, reason=reason, cascade=cascade, fresh=fresh
+        if input is None:
+            if key is not None:
+                raise InvalidInput("key: is for a retry with another input", field="key")
+            await engine.replay_execution(
+                execution_id=self.id, reason=reason, cascade=cascade, fresh=fresh
+            )
+            return None
+        if cascade or fresh:
+            name = "cascade" if cascade else "fresh"
+            raise InvalidInput(f"{name}: has no use with another input", field=name)
+        retried = await engine.retry_with_input(
+            execution_id=self.id,
+            arguments=_encoded(input, "input"),
+            reason=reason,
+            idempotency_key=key,
         )
+        return Run(self._fabric, retried.execution_id, self.task, is_new=retried.is_new)
+
+    async def retries(self) -> list[Run[R]]:
+        """The runs that are retries of this one with another input, oldest first."""
+        engine = await self._fabric.start()
+        found = await every_item(
+            lambda cursor: engine.list_retries(execution_id=self.id, cursor=cursor)
+        )
+        return [Run(self._fabric, each.execution_id, self.task) for each in found]
 
     async def fork(
         self,

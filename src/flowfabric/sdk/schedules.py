@@ -75,15 +75,15 @@ def timing_of(given: Mapping[str, Any]) -> Timing:
     """The timing that these arguments say."""
     cron, every, at = given.get("cron"), given.get("every"), given.get("at")
     starts, ends, anchor = given.get("starts"), given.get("ends"), given.get("anchor")
-    instants = () if at is None else ((at,) if isinstance(at, datetime) else tuple(at))
-    expressions = () if cron is None else ((cron,) if isinstance(cron, str) else tuple(cron))
+    instants = (at,) if isinstance(at, datetime) else _several(at, "at")
+    expressions = (cron,) if isinstance(cron, str) else _several(cron, "cron")
     return Timing(
         cron=expressions,
         every_ms=None if every is None else to_ms(every, field="every"),
         anchor=None if anchor is None else _second(anchor, "anchor"),
         at=tuple(_second(each, "at") for each in instants),
         tz=given.get("tz", "UTC"),
-        except_on=tuple(map(_date, given.get("except_on", ()))),
+        except_on=tuple(map(_date, _several(given.get("except_on"), "except_on"))),
         starts=None if starts is None else _second(starts, "starts"),
         ends=None if ends is None else _second(ends, "ends"),
         jitter_ms=to_ms(given.get("jitter", 0), field="jitter"),
@@ -104,6 +104,14 @@ def policy_of(given: Mapping[str, Any], otherwise: SchedulePolicy = USUAL_POLICY
             case _:
                 changes[name] = given[name]
     return replace(otherwise, **changes)
+
+
+def _several(value: object, field: str) -> tuple[Any, ...]:
+    """The items of a list, none without one; a text is one thing, and no list of letters."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable | None):
+        detail = f"{field}: expected a list, got {shown(value, 80)}"
+        raise InvalidSchedule(detail, field=field)
+    return tuple(value or ())
 
 
 def _word(value: object, words: Any, field: str) -> Any:

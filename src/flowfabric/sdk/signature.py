@@ -54,6 +54,9 @@ class Signature:
         for at, value in enumerate(args):
             bound[self._positional[at]] = value
         for name, value in kwargs.items():
+            if name not in self._names and name in OPTION_NAMES:
+                detail = f"{name}= is an option, no argument; write {self.task}.options({name}=…)"
+                raise self._wrong(name, f"{detail}, or ff.submit({self.task}, …, {name}=…)")
             if name not in self._names:
                 raise self._wrong(name, f"has no argument {name!r}; {self._offer()}")
             if name in bound:

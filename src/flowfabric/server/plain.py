@@ -16,11 +16,13 @@ from typing import Any, Final, cast
 from flowfabric.errors import FlowFabricError
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Raw, Record, is_json, tag_of, to_json
+from flowfabric.model.results import Claimed
 from flowfabric.model.suspension import Token
 
 BASE64: Final = "_base64"
 # Payloads have one word over HTTP, whatever the field behind it is called.
 WORDS: Final = {"input_payload": "input", "result_payload": "result"}
+_OF_CLAIMED: Final = {"payload": "input"}
 _PLAIN: Final = (str, int, float, bool, type(None))
 
 
@@ -64,6 +66,13 @@ def problem(error: FlowFabricError) -> dict[str, Any]:
     }
 
 
+def word_of(kind: type[Record], name: str) -> str:
+    """What a field of a record is called over HTTP."""
+    if kind is Claimed:
+        name = _OF_CLAIMED.get(name, name)
+    return WORDS.get(name, name)
+
+
 def to_base64(data: bytes) -> str:
     """Bytes as text."""
     return base64.b64encode(data).decode("ascii")
@@ -80,7 +89,7 @@ def _fields(kind: Hashable) -> tuple[str | None, tuple[tuple[str, str], ...]] | 
     if not isinstance(kind, type) or not issubclass(kind, Record) or kind is Handle:
         return None
     names = kind.__struct_fields__
-    return tag_of(kind), tuple((name, WORDS.get(name, name)) for name in names)
+    return tag_of(kind), tuple((name, word_of(kind, name)) for name in names)
 
 
 def _record(value: Any, fields: tuple[str | None, tuple[tuple[str, str], ...]]) -> dict[str, Any]:

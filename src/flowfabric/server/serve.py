@@ -6,20 +6,23 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
 from flowfabric.server.access.guard import Guard
 from flowfabric.server.app import Application
-from flowfabric.server.exchange import Call
+from flowfabric.server.exchange import Receive, Scope, Send
 from flowfabric.server.opening import check_certificate, check_exposed, check_guarded
-from flowfabric.server.routes.all import ROUTES
+from flowfabric.server.routes.all import ALL_ROUTES
 from flowfabric.server.service import Service
 from flowfabric.server.settings import ServerSettings
+
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _BACKLOG: Final = 2_048
 _PORT: Final = "9090"
@@ -46,8 +49,8 @@ class Server:
     ) -> None:
         self.settings = settings or ServerSettings()
         self.service = Service(engine, self.settings, guard)
-        self._app = Application(self.service, ROUTES)
-        self.service.cut = self._cut
+        self.application: Asgi = Application(self.service, ALL_ROUTES)
+        self.service.cut = lambda call: self.cut(call.scope)
         self._socket: socket.socket | None = None
         self._is_opened = False
         self._uvicorn: Any = None
@@ -86,6 +89,10 @@ class Server:
     async def start(self) -> None:
         """Listen, and answer from now on; operations once it is opened."""
         self.service.is_open = self._is_opened
+        if self.settings.ui:
+            from flowfabric.server.ui.rendering import prepare
+
+            prepare()
         import uvicorn  # only a server needs it
 
         from flowfabric.server.connections import Connection, Crowd
@@ -96,7 +103,7 @@ class Server:
         assert self._socket is not None  # noqa: S101 - `bind` has set it
         self.service.pulse.start()
         config = uvicorn.Config(
-            self._app,
+            self.application,
             http=cast("Any", partial(Connection, Crowd(self.settings))),
             loop="none",
             lifespan="off",
@@ -153,11 +160,11 @@ class Server:
             self._socket.close()
             unlink_socket(self.settings.bind)
 
-    def _cut(self, call: Call) -> None:
+    def cut(self, scope: Scope) -> None:
         """End the connection of a request that takes nothing, with what is on its way."""
         # Not by its address: behind a proxy that is another's, and a Unix socket has none.
         for each in () if self._uvicorn is None else self._uvicorn.server_state.connections:
-            if getattr(getattr(each, "cycle", None), "scope", None) is call.scope:
+            if getattr(getattr(each, "cycle", None), "scope", None) is scope:
                 each.transport.abort()
                 return
 
@@ -166,7 +173,7 @@ class Server:
         if self._serving is not None:
             await asyncio.shield(self._serving)
 
-    async def __aenter__(self) -> Server:
+    async def __aenter__(self) -> Self:
         self.bind()
         await self.open()
         await self.start()

@@ -33,6 +33,7 @@ from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
 from flowfabric.server.metering import Metering
 from flowfabric.server.patience import Endings, Patience
+from flowfabric.server.places import Place
 from flowfabric.server.routes.route import Route, Size
 from flowfabric.server.settings import ServerSettings
 from flowfabric.server.streams.beats import Beats
@@ -84,6 +85,7 @@ class Service:
         self.metering = Metering(engine) if settings.metrics else None
         self.beats = Beats(self.stopping)
         self.feeds = Feeds(engine)
+        self.places: tuple[Place, ...] = ()  # of the dashboard, as its navigation has them
         self.cut: Callable[[Call], None] = _leave  # end a connection that takes nothing
         self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}

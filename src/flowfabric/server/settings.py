@@ -127,6 +127,7 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     store_wait_ms: Annotated[
         int, _duration("at the start: how long a store that is down is waited for", 0, 3_600_000)
     ] = 60_000
+    ui: Annotated[bool, _flag("serve the dashboard under `/ui`")] = True
     metrics: Annotated[bool, _flag("serve `/metrics`")] = True
     metrics_auth: Annotated[bool, _flag("`/metrics` needs a token on loopback, too")] = False
     log_format: Annotated[

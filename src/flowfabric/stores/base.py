@@ -18,7 +18,7 @@ from flowfabric.model.flow_graph import EdgeFold, Folding, MemberFilter, MemberF
 from flowfabric.model.migration import MigrationStatus
 from flowfabric.model.record import Record
 from flowfabric.model.route import Catalog, Route
-from flowfabric.model.state import StateVector
+from flowfabric.model.state import BlockingReason, StateVector
 from flowfabric.stores.execution_columns import keeps_cold, keeps_most, keeps_taken
 from flowfabric.stores.indexes import Search
 from flowfabric.stores.logs import LOG_OF, LOGS, Log, LogCount, LogQuery, LogTally, Position
@@ -146,6 +146,8 @@ class ListFilter(Record, frozen=True, kw_only=True):
     created_before: int | None = None  # exclusive
     partition: int | None = None
     before: tuple[int, str] | None = None  # the cursor: (created_at, uuid) of the last one shown
+    reason: BlockingReason | None = None  # of those that are in these states
+    is_oldest_first: bool = False  # then the cursor is followed by what was created later
     counted_to: int | None = None  # a count need not know of more
 
 

@@ -1,7 +1,7 @@
 """The one listing statement, put together from fixed fragments; values are always bound.
 
 An index in creation order begins with a state or with a route. A listing of several of them takes
-the newest of each, a page at most, and merges these: it never sorts all that the filter matches.
+the first of each, a page at most, and merges these: it never sorts all that the filter matches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from flowfabric.model.state import IDS_OF_PUBLIC_STATE
+from flowfabric.model.state import IDS_OF_PUBLIC_STATE, VECTOR_OF_ID
 from flowfabric.stores.base import ListFilter
 from flowfabric.stores.indexes import IN_STATE
 from flowfabric.stores.queries import RECORD_COLUMNS
@@ -47,16 +47,15 @@ def listing_sql(
     bind: Placeholder,
     columns: str = RECORD_COLUMNS,
 ) -> str:
-    """SELECT … newest first. `bind` takes a value and returns its placeholder."""
+    """SELECT … in the order of the listing. `bind` takes a value and returns its placeholder."""
     if wanted.tag is None and _is_by_state(wanted):
-        return _merged(columns, _by_state(wanted, route_ids, bind), "c", bind(limit))
+        sources = _by_state(wanted, route_ids, bind)
+        return _merged(columns, sources, "c", wanted, bind(limit))
     if wanted.tag is None and route_ids is not None and len(route_ids) <= MERGED_MAX:
-        return _merged(columns, _by_route(wanted, route_ids, bind), "b", bind(limit))
+        sources = _by_route(wanted, route_ids, bind)
+        return _merged(columns, sources, "b", wanted, bind(limit))
     lead, source = _source(wanted, route_ids, bind)
-    return (
-        f"SELECT {columns} FROM {source}"
-        f" ORDER BY {lead}.created_at DESC, {lead}.execution_id DESC LIMIT {bind(limit)}"
-    )
+    return f"SELECT {columns} FROM {source}{_order(lead, wanted)} LIMIT {bind(limit)}"
 
 
 def counting_sql(wanted: ListFilter, route_ids: list[int] | None, bind: Placeholder) -> str:
@@ -77,19 +76,24 @@ def _is_by_state(wanted: ListFilter) -> bool:
     return bool(wanted.states) and "completed" not in wanted.states
 
 
-def _merged(columns: str, sources: list[str], lead: str, limit: str) -> str:
-    """The newest of each source, the newest of these, and then their records."""
-    newest = " UNION ALL ".join(
+def _order(lead: str, wanted: ListFilter) -> str:
+    """By creation. `lead`: the table, if the columns need one."""
+    way, table = " ASC" if wanted.is_oldest_first else " DESC", f"{lead}." if lead else ""
+    return f" ORDER BY {table}created_at{way}, {table}execution_id{way}"
+
+
+def _merged(columns: str, sources: list[str], lead: str, wanted: ListFilter, limit: str) -> str:
+    """The first of each source, the first of these, and then their records."""
+    first = " UNION ALL ".join(
         f"SELECT * FROM (SELECT {lead}.created_at, {lead}.execution_id FROM {source}"
-        f" ORDER BY {lead}.created_at DESC, {lead}.execution_id DESC LIMIT {limit}) AS one"
+        f"{_order(lead, wanted)} LIMIT {limit}) AS one"
         for source in sources
     )
     return (
-        f"SELECT {columns} FROM ({newest}"
-        f" ORDER BY created_at DESC, execution_id DESC LIMIT {limit}) AS k"
+        f"SELECT {columns} FROM ({first}{_order('', wanted)} LIMIT {limit}) AS k"
         " JOIN ff_exec_core AS c ON c.execution_id = k.execution_id"
         " JOIN ff_exec_body AS b ON b.execution_id = k.execution_id"
-        " ORDER BY k.created_at DESC, k.execution_id DESC"
+        f"{_order('k', wanted)}"
     )
 
 
@@ -155,12 +159,16 @@ def _conditions(wanted: ListFilter, lead: str, bind: Placeholder) -> list[str]:
         where.append(f"c.partition_key = {bind(wanted.partition)}")
     if wanted.before is not None:
         when, uuid = (bind(value) for value in wanted.before)
-        where.append(f"({lead}.created_at, {lead}.execution_id) < ({when}, {uuid})")
+        then = ">" if wanted.is_oldest_first else "<"
+        where.append(f"({lead}.created_at, {lead}.execution_id) {then} ({when}, {uuid})")
     return where
 
 
 def _numbers(wanted: ListFilter) -> list[int]:
-    return [number for state in wanted.states for number in IDS_OF_PUBLIC_STATE[state]]
+    numbers = [number for state in wanted.states for number in IDS_OF_PUBLIC_STATE[state]]
+    if wanted.reason is None:
+        return numbers
+    return [each for each in numbers if VECTOR_OF_ID[each].blocking_reason is wanted.reason]
 
 
 def _many(values: list[int], bind: Placeholder) -> str:

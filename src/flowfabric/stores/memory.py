@@ -333,7 +333,8 @@ class MemoryView:
     async def list_executions(self, wanted: ListFilter, limit: int) -> list[Execution | Corrupt]:
         chosen = (e for e in self._tables.executions.values() if _shows(wanted, e))
         found: list[Execution | Corrupt] = []
-        found.extend(sorted(chosen, key=newest_first, reverse=True)[:limit])
+        is_reverse = not wanted.is_oldest_first
+        found.extend(sorted(chosen, key=newest_first, reverse=is_reverse)[:limit])
         return found
 
     async def count_listed(self, wanted: ListFilter) -> int:
@@ -442,13 +443,18 @@ def _is_indexed(event: Any) -> bool:
 
 def _shows(wanted: ListFilter, execution: Execution) -> bool:
     tag, after, before = wanted.tag, wanted.created_after, wanted.created_before
+    place, is_forwards = newest_first(execution), wanted.is_oldest_first
     return (
         (wanted.routes is None or execution.route in wanted.routes)
         and (not wanted.states or execution.public_state.value in wanted.states)
         and (tag is None or execution.tags.get(tag[0]) == tag[1])
         and (after is None or execution.created_at >= after)
         and (before is None or execution.created_at < before)
-        and (wanted.before is None or newest_first(execution) < wanted.before)
+        and (wanted.reason is None or execution.state.blocking_reason is wanted.reason)
+        and (
+            wanted.before is None
+            or (place > wanted.before if is_forwards else place < wanted.before)
+        )
         and (
             wanted.partition is None
             or execution.execution_id.startswith(f"{{fp:{wanted.partition}}}:")

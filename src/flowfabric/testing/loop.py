@@ -135,6 +135,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     @property
+    def timers(self) -> list[asyncio.TimerHandle]:
+        """What is to be called when time has been moved."""
+        return [handle for _, _, handle in self._timers]
+
+    @property
     def next_timer(self) -> float | None:
         """When the next timer is due."""
         return _first(self._timers)

@@ -222,6 +222,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "cancel_execution": (created, "execution_id", {**REASON, **OVERRIDE}),
     "change_priority": (created, "execution_id", {"new_priority": 9}),
     "fork_execution": (journaled, "execution_id", {"before": "a"}),
+    "retry_with_input": (failed, "execution_id", {"input_payload": b"1"}),
     "repin_execution": (pinned, "execution_id", {"expected": "2", "version": "3"}),
     "replay_execution": (completed, "execution_id", {}),
     "revoke_lease": (running, "execution_id", REASON),

@@ -53,6 +53,7 @@ async def operators_act_on_many(lab: Lab) -> None:
     await lab.engine.fail(lost.handle, reason="x", failure_class=FailureClass.PERMANENT)
     await lab.engine.dismiss_dead(execution_id=lost.execution_id)
     await lab.engine.restore_dead(execution_id=lost.execution_id)
+    await lab.engine.retry_with_input(execution_id=lost.execution_id, input_payload=b"1")
     for is_stopped in (True, False):
         begun = await lab.engine.start_operation(action="hold")
         assert isinstance(begun, BulkOperation)

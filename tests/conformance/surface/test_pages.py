@@ -11,7 +11,7 @@ from flowfabric.api.page import Page, encode_cursor
 from flowfabric.errors import InvalidCursor, InvalidInput
 from flowfabric.limits import PAGE_DEFAULT, PAGE_MAX
 from flowfabric.model.results import Claimed
-from flowfabric.model.suspension import OperatorOnly
+from flowfabric.model.suspension import OperatorOnly, Single
 from tests.support.budgets import make_budget, spend
 from tests.support.flows import arrows, submit
 from tests.support.gates import quota
@@ -43,9 +43,13 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
     """At least `MANY` of everything that is listed; the arguments that each listing needs."""
     waited = await _waited(lab)
     running = await _replayed(lab)
+    ended = await lab.completed(lane_id="ended")
     graph = await submit(lab, "abcd", arrows("a>b", "a>c", "a>d"))
     for number in range(MANY):
         lab.clock.advance(1)
+        told = {"lane_id": f"told-{number}"}
+        waiting = await suspended(lab, Single("a", "approved"), created=told)
+        await waiting.send("approved")
         await suspended(lab, OperatorOnly(), created={"lane_id": "others"})
         await submit(lab, "a")
         await make_budget(lab, f"budget-{number}", {"a": 1}, on_hard_limit="ask")
@@ -63,6 +67,7 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         await lab.engine.start_operation(action="release")
         lost = await lab.started(lane_id="lost")
         await lab.engine.fail(lost.handle, reason="x", failure_class="permanent")
+        await lab.engine.retry_with_input(execution_id=ended, input_payload=b"%d" % number)
         await lab.started(kind=f"kind-{number}", lane_id=f"lane-{number}")
         await lab.create(lane_id="lines", serial_key="long")
         await lab.create(lane_id="lines", serial_key=f"line-{number}")
@@ -76,6 +81,7 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         "list_graph_members": {"flow_id": graph.flow_id},
         "list_line": {"serial_key": "long"},
         "list_pending_waitpoints": {"execution_id": running.execution_id},
+        "list_retries": {"execution_id": ended},
         "list_suspensions": {"execution_id": waited.claimed.execution_id},
     }
 

@@ -15,11 +15,13 @@ from flowfabric import (
     EntryKind,
     EntryState,
     Fabric,
+    InvalidInput,
     InvalidPayload,
     PublicState,
     Run,
     RunFailed,
     SyncContext,
+    UnrecordedTimeout,
     WaitTimedOut,
     all_of,
 )
@@ -410,5 +412,87 @@ def test_another_may_win_when_a_race_is_run_again(url: str) -> None:
     async def main(ff: Fabric) -> None:
         run = await ff.submit(race)
         assert await run.result() == [1, "second"]
+
+    worked(ff, main)
+
+
+@pytest.mark.parametrize("form", ["sleep", "signal", "branches", "children", "branch"])
+def test_a_wait_in_a_timeout_of_asyncio_is_refused_before_it_begins(url: str, form: str) -> None:
+    ff = Fabric(url)
+
+    @ff.task
+    async def child(ctx: Context) -> None:
+        await ctx.sleep("30d")
+
+    async def limited(ctx: Context) -> None:
+        async with asyncio.timeout(3600):
+            await ctx.sleep("1h")
+
+    @ff.task
+    async def wait(ctx: Context) -> str:
+        try:
+            if form == "branch":
+                await ctx.gather(limited(ctx), ctx.sleep("2h"))
+            async with asyncio.timeout(3600):
+                if form == "sleep":
+                    await ctx.sleep("1h")
+                elif form == "signal":
+                    await ctx.wait_for("reply", str)
+                elif form == "children":
+                    await ctx.gather(await ctx.spawn(child))
+                else:
+                    await ctx.gather(ctx.sleep("1h"), ctx.wait_for("reply", str))
+        except UnrecordedTimeout:
+            return "refused"
+        return "not refused"
+
+    async def main(ff: Fabric) -> None:
+        assert await (await ff.submit(wait)).result("20s") == "refused"
+
+    worked(ff, main)
+
+
+def test_a_short_wait_that_a_timeout_cuts_off_is_refused_then(url: str) -> None:
+    ff = Fabric(url)
+
+    @ff.task
+    async def wait(ctx: Context) -> str:
+        async with asyncio.timeout(3600):
+            await ctx.sleep("1ms")  # waited in place, in time
+        try:
+            async with asyncio.timeout(0.01):
+                await ctx.sleep("900ms")
+        except UnrecordedTimeout:
+            return "refused"
+        return "not refused"
+
+    async def main(ff: Fabric) -> None:
+        assert await (await ff.submit(wait)).result("20s") == "refused"
+
+    worked(ff, main)
+
+
+def test_wrong_numbers_of_people_and_tasks_are_refused_by_name(url: str) -> None:
+    ff = Fabric(url)
+
+    @ff.task
+    async def wrong(ctx: Context) -> list[str]:
+        said = []
+        for call in (
+            lambda: ctx.approval("publish", of=0),
+            lambda: ctx.call(5),  # type: ignore[arg-type]
+            lambda: ctx.undo(None),  # type: ignore[arg-type]
+            lambda: ctx.transaction("debit", None, print),
+            lambda: ctx.step.options(transaction=None)("debit", print),
+        ):
+            try:
+                await call()
+            except InvalidInput as error:
+                said.append(error.detail.partition(":")[0])
+        return said
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(wrong)
+        assert await run.result() == ["of", "task", "task", "transaction", "transaction"]
 
     worked(ff, main)

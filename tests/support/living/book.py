@@ -83,6 +83,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     counted.Tallied,
     bulky.BulkHold,
     lost.DeadLetters,
+    lost.AnotherInput,
     owned.Leased,
     owned.Lapsed,
     owned.Lost,

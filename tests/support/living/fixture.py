@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -53,7 +54,7 @@ class Fixture(NamedTuple):
 
     def memory(self) -> Memory:
         """The memory of its maker."""
-        return Memory(**json.loads(self.json.read_text(encoding="utf-8")))
+        return _memory(self.json)
 
 
 class Memory(NamedTuple):
@@ -63,6 +64,11 @@ class Memory(NamedTuple):
     now: int  # the clock at the end
     notes: dict[str, Notes]  # by kind of living work
     records: Records
+
+
+@cache
+def _memory(path: Path) -> Memory:
+    return Memory(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def stored() -> list[Fixture]:

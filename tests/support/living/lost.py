@@ -28,3 +28,25 @@ class DeadLetters(Living):
             await engine.replay_execution(execution_id=execution_id)
             await self.finish(lab, execution_id)
         assert (await engine.list_dead(category="ü")).items == ()
+
+
+class AnotherInput(Living):
+    """A dead letter with a retry that has another input, and waits."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        claimed = await self.start(lab, input_payload=b"1")
+        await lab.engine.fail(claimed.handle, reason="no", failure_class="permanent")
+        retried = await lab.engine.retry_with_input(
+            execution_id=claimed.execution_id, input_payload=b"2", idempotency_key="another"
+        )
+        return {"from": claimed.execution_id, "id": retried.execution_id}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        repeated = await lab.engine.retry_with_input(
+            execution_id=notes["from"], input_payload=b"2", idempotency_key="another"
+        )
+        assert (repeated.execution_id, repeated.is_new) == (notes["id"], False)
+        (found,) = (await lab.engine.list_retries(execution_id=notes["from"])).items
+        assert (found.execution_id, found.retried_from) == (notes["id"], notes["from"])
+        claimed = await self.finish(lab, notes["id"])
+        assert claimed.payload == b"2"

@@ -58,6 +58,7 @@ COMMANDS: Final = (
     Command("workers", "list live workers"),
     Command("db", "the database schema: migrate, check, print"),
     Command("bench", "measure this machine"),
+    Command("conformance", "does a worker in any language keep the protocol?"),
     Command("completion", "print a script for your shell"),
     Command("doctor", "check store, schema, indexes, values and stuck rows"),
     Command("openapi", "the HTTP API of a server, for programs"),

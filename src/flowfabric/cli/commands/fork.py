@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from flowfabric.cli import values
 from flowfabric.cli.call import Call
-from flowfabric.cli.exits import Exit, usage
+from flowfabric.cli.exits import Exit
 from flowfabric.cli.grammar import FfParser, add_id
 from flowfabric.cli.references import named
 from flowfabric.cli.show.plain import plain
@@ -47,8 +44,8 @@ def add_arguments(parser: FfParser) -> None:
 
 async def fork(call: Call) -> Exit:
     """Create the fork; it runs at once."""
-    results = _by_name(call.arguments.results, "--set")
-    inputs = _by_name(call.arguments.inputs, "--input")
+    results = values.by_name(call.arguments.results, "--set")
+    inputs = values.by_name(call.arguments.inputs, "--input")
     async with call.engine() as engine:
         snapshot = await named(call, engine)
         forked = await engine.fork_execution(
@@ -65,13 +62,3 @@ async def fork(call: Call) -> Exit:
         copied = count(forked.entry_count, "recorded call")
         call.terminal.note(f"{copied} copied; what follows is done for real")
     return Exit.OK
-
-
-def _by_name(given: list[tuple[str, Any]], option: str) -> dict[str, bytes]:
-    named_values: dict[str, bytes] = {}
-    for name, value in given:
-        if name in named_values:
-            raise usage(f"{option} {name} is given twice", advice="give each once")
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        named_values[name] = text.encode()
-    return named_values

@@ -58,6 +58,7 @@ async def show(call: Call) -> Exit:
         result = await engine.get_execution_result(execution_id=execution_id)
         shown = await engine.read_published(execution_id=execution_id)
         boxes = await engine.list_mailboxes(execution_id=execution_id)
+        retries = (await engine.list_retries(execution_id=execution_id)).items
         wait = (await engine.describe_waits(execution_ids=[execution_id])).get(execution_id)
         now = await engine.server_time_ms()
     if call.terminal.as_json:
@@ -66,6 +67,7 @@ async def show(call: Call) -> Exit:
         document["result"] = None if result is None else decoded(result)
         document["published"] = None if shown is None else decoded(shown.value)
         document["mailboxes"] = plain(boxes)
+        document["retries"] = [each.execution_id for each in retries]
         document["wait"] = plain(wait)
         call.terminal.document(document)
         return Exit.OK
@@ -78,6 +80,8 @@ async def show(call: Call) -> Exit:
     if boxes:
         told = (f"{each.mailbox} {each.unread} unread, {each.received} received" for each in boxes)
         data.append(("mailboxes", "; ".join(told)))
+    if retries:
+        data.append(("retried as", ", ".join(each.execution_id for each in retries)))
     if snapshot.public_state is PublicState.COMPLETED:
         data.append(("result", preview(result)))
     short = [(name, shorten(clean(text), _PREVIEW_CHARACTERS)) for name, text in data]
@@ -107,6 +111,7 @@ def _facts(snapshot: ExecutionSnapshot, wait: WaitInfo | None, now: int) -> list
         ("tags", ", ".join(f"{key}={value}" for key, value in snapshot.tags.items())),
         ("created", both(snapshot.created_at, now)),
         ("forked from", snapshot.forked_from or ""),
+        ("retried from", snapshot.retried_from or ""),
         ("started", both(snapshot.started_at, now)),
         ("due", both(delayed, now)),
         ("deadline", both(snapshot.deadline_at, now)),

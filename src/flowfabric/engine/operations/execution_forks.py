@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
-from flowfabric import limits
 from flowfabric.api import journal as api
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.new_entries import check_key
+from flowfabric.engine.operations.other_inputs import json_values, with_arguments
 from flowfabric.engine.operations.performing import answers
-from flowfabric.engine.operations.requests import check_payload
 from flowfabric.engine.operations.stream_reads import found_execution
 from flowfabric.engine.operations.ties import order_of
 from flowfabric.engine.operations.wait_reads import outcomes_of
-from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_execution_id
 from flowfabric.kernel.decision import Refused
 from flowfabric.kernel.execution.create import CreateExecution
 from flowfabric.kernel.journal.fork import Fork, copied, cut, with_results
-from flowfabric.model.checks import check_name
 from flowfabric.model.execution import Body, Execution
 from flowfabric.model.journal import EntryKind, EntryRow, Forked
-from flowfabric.model.nesting import JSON
 from flowfabric.model.record import Record, replace
 from flowfabric.model.suspension import ResumeInfo
 from flowfabric.stores.base import Reader
@@ -32,9 +26,6 @@ from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import JOURNAL, MAILBOXES
 
 _PAGE: Final = 1_000
-_OBJECT: Final[msgspec.json.Decoder[dict[str, msgspec.Raw]]] = msgspec.json.Decoder(
-    dict[str, msgspec.Raw]
-)
 
 
 class _Source(Record, frozen=True):
@@ -52,8 +43,8 @@ async def fork_execution(machine: Machine, request: api.ForkExecution) -> Forked
     """Read the one, then create the other in a transaction. Entries are only ever added, so the
     copy is a part of the journal whatever happens in between."""
     key, before = machine.check_id(request.execution_id), check_key(request.before, field="before")
-    results = _values(machine, request.results, "results")
-    arguments = _values(machine, request.arguments, "arguments")
+    results = json_values(machine, request.results, "results")
+    arguments = json_values(machine, request.arguments, "arguments")
     source = await machine.read(lambda reader: _read(reader, key, before))
     prefix = _or_raise(cut(source.entries, before, source.execution))
     new_id = new_execution_id(machine.store.partitions)
@@ -105,26 +96,6 @@ def _create(source: _Source, new_id: str, payload: bytes) -> CreateExecution:
     )
 
 
-def _values(machine: Machine, given: object, field: str) -> dict[str, bytes]:
-    """JSON by names."""
-    if not isinstance(given, Mapping):
-        detail = f"{field}: expected JSON by names, got {type(given).__name__}"
-        raise InvalidInput(detail, field=field)
-    if len(given) > limits.ENTRIES_MAX:
-        raise InvalidInput(f"{field}: more than {limits.ENTRIES_MAX}", field=field)
-    check: Any = check_key if field == "results" else check_name
-    return {check(name, field=field): _json(machine, value, field) for name, value in given.items()}
-
-
-def _json(machine: Machine, value: object, field: str) -> bytes:
-    text = check_payload(value, JSON, machine.config, field=field)
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise InvalidInput(f"{field}: is not JSON: {error}", field=field) from None
-    return text
-
-
 def _with_arguments(
     machine: Machine, payload: bytes, entries: tuple[EntryRow, ...], arguments: dict[str, bytes]
 ) -> tuple[bytes, tuple[EntryRow, ...]]:
@@ -133,19 +104,9 @@ def _with_arguments(
     if not arguments:
         return payload, entries
     if entries and entries[0].kind is EntryKind.CHAPTER:
-        first = replace(entries[0], value=_merged(machine, entries[0].value or b"", arguments))
-        return payload, (first, *entries[1:])
-    return _merged(machine, payload, arguments), entries
-
-
-def _merged(machine: Machine, payload: bytes, arguments: dict[str, bytes]) -> bytes:
-    try:
-        known = _OBJECT.decode(payload or b"{}")
-    except msgspec.MsgspecError:
-        detail = "arguments: the input of the execution is no JSON object"
-        raise InvalidInput(detail, field="arguments") from None
-    known.update({name: msgspec.Raw(value) for name, value in arguments.items()})
-    return check_payload(msgspec.json.encode(known), JSON, machine.config, field="arguments")
+        value = with_arguments(machine, entries[0].value or b"", arguments)
+        return payload, (replace(entries[0], value=value), *entries[1:])
+    return with_arguments(machine, payload, arguments), entries
 
 
 def _or_raise(found: Any) -> Any:

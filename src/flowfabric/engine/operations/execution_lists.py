@@ -30,7 +30,7 @@ from flowfabric.model.results import (
     snapshot_of,
 )
 from flowfabric.model.route import Catalog, Route
-from flowfabric.model.state import PublicState
+from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.stores.base import ListFilter, Reader
 from flowfabric.stores.indexes import DUE, Search, newest_first, uuid_of
 
@@ -48,7 +48,12 @@ async def list_executions(machine: Machine, request: api.ListExecutions) -> Page
 
 
 async def find_page(
-    machine: Machine, request: api.ListExecutions, before: Place | None
+    machine: Machine,
+    request: api.ListExecutions,
+    before: Place | None,
+    *,
+    reason: BlockingReason | None = None,
+    is_oldest_first: bool = False,
 ) -> tuple[list[Execution], Place | None]:
     """One page after a place, and the place of the next. The request's own cursor is not read, so
     that other listings may use cursors of their own."""
@@ -57,6 +62,8 @@ async def find_page(
         list_filter(request.states, request.tag, request.created_after, request.created_before),
         partition=_partition(machine, request.partition),
         before=before,
+        reason=reason,
+        is_oldest_first=is_oldest_first,
     )
     place = (request.namespace, request.lane_id, request.execution_kind)
     check_route(*place)

@@ -23,13 +23,14 @@ from flowfabric.kernel.explain.waits import WaitLook, in_words, lines_of, progre
 from flowfabric.kernel.wait.condition import names_for
 from flowfabric.kernel.wait.episode import resume_signal, signals_of
 from flowfabric.kernel.wait.token import current, fingerprint, mint, verifies
-from flowfabric.model.checks import check_list, check_name
+from flowfabric.model.checks import check_flag, check_list, check_name
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.execution import Execution
 from flowfabric.model.handle import Handle
+from flowfabric.model.limit_checks import check_word
 from flowfabric.model.links import source_of
 from flowfabric.model.record import fields_of, replace
-from flowfabric.model.state import PublicState
+from flowfabric.model.state import SUSPENSION_REASONS, BlockingReason, PublicState
 from flowfabric.model.suspension import (
     ResumeCause,
     ResumeInfo,
@@ -205,10 +206,32 @@ async def list_waits(machine: Machine, request: api.ListWaits) -> Page[WaitInfo]
         execution_kind=request.execution_kind,
         limit=request.limit,
     )
-    found, following = await find_page(machine, suspended, _WAITS.place(request.cursor))
-    shown = [each.execution_id for each in found]
-    waits = await describe_waits(machine, api.DescribeWaits(execution_ids=shown))
-    return Page(tuple(waits[each] for each in shown if each in waits), _WAITS.cursor(following))
+    found, following = await find_page(
+        machine,
+        suspended,
+        _WAITS.place(request.cursor),
+        reason=check_reason(request.reason),
+        is_oldest_first=check_flag(request.oldest_first, field="oldest_first"),
+    )
+    keys = [(each.execution_id, each.suspension_id or "") for each in found]
+    rows = await machine.read(lambda reader: reader.peek_rows(SUSPENSIONS, keys)) if keys else {}
+    infos = (
+        _wait_info(each, row)
+        for each, key in zip(found, keys, strict=True)
+        if (row := rows.get(key)) is not None and row.is_open
+    )
+    return Page(tuple(infos), _WAITS.cursor(following))
+
+
+def check_reason(value: object) -> BlockingReason | None:
+    """What suspended executions may wait for."""
+    if value is None:
+        return None
+    reason = check_word(value, BlockingReason, field="reason")
+    if reason not in SUSPENSION_REASONS:
+        known = ", ".join(SUSPENSION_REASONS)
+        raise InvalidInput(f"reason: no suspension waits so; expected {known}", field="reason")
+    return reason
 
 
 @answers(api.FindWaitpoint)
@@ -217,6 +240,11 @@ async def find_waitpoint(machine: Machine, request: api.FindWaitpoint) -> Waitpo
     checked = machine.check_id(request.execution_id)
     key = check_name(request.waitpoint_key, field="waitpoint_key")
     rows = await machine.read(lambda reader: reader.search(Search(WAITPOINTS_OF, ((checked,),))))
+    return newest_with_key(rows, key)
+
+
+def newest_with_key(rows: Sequence[WaitpointRow], key: str) -> WaitpointRow | None:
+    """One that is waited on, a pending one, else the last."""
     known = [row for row in rows if row.waitpoint_key == key]
     return max(known, key=_freshness, default=None)
 
@@ -423,6 +451,7 @@ def _wait_info(execution: Execution, row: SuspensionRow) -> WaitInfo:
         need,
         lines_of(row.condition, row.progress),
         row.progress,
+        execution.progress_message,
     )
 
 

@@ -20,6 +20,7 @@ from flowfabric.engine.unit.commands import limits as limits
 from flowfabric.engine.unit.commands import lines as lines
 from flowfabric.engine.unit.commands import mail as mail
 from flowfabric.engine.unit.commands import repairs as repairs
+from flowfabric.engine.unit.commands import retries as retries
 from flowfabric.engine.unit.commands import schedules as schedules
 from flowfabric.engine.unit.commands import starts as starts
 from flowfabric.engine.unit.commands import streams as streams

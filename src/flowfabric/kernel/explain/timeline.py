@@ -82,6 +82,8 @@ def _operator(event: OperatorEvent) -> TimelineEntry:
     detail = event.event_type.value.replace("_", " ")
     if event.event_type is OperatorEventType.FORKED:
         detail += f" as {event.details.get('fork')}"
+    if event.event_type is OperatorEventType.RETRIED:
+        detail += f" with another input as {event.details.get('retry')}"
     if event.actor:
         detail += f" by {event.actor}"
     return TimelineEntry(

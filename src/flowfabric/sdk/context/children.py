@@ -301,7 +301,7 @@ def call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[An
     """The task with its arguments, checked."""
     bind: Callable[..., Call[Any]] | None = getattr(task, "call", None)
     if bind is None or isinstance(task, str):
-        detail = f"spawn: {shown(task, 80)} is not a task; for options write task.options(…)"
+        detail = f"task: {shown(task, 80)} is not a task; for options write task.options(…)"
         raise InvalidInput(detail, field="task")
     return bind(*args, **kwargs)
 

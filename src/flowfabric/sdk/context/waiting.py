@@ -17,6 +17,8 @@ import msgspec
 from flowfabric.api.waits import Fresh, SuspendRequest
 from flowfabric.errors import InvalidInput
 from flowfabric.ids import new_secret_id
+from flowfabric.model.checks import check_integer
+from flowfabric.model.condition_checks import COUNT_MAX
 from flowfabric.model.journal import (
     EntryError,
     EntryKind,
@@ -235,7 +237,7 @@ class WaitCall:
 async def sleep_until(owner: Any, scope: Scope, until: Moment) -> None:
     """Until an instant, or for a time from now on."""
     length = None if isinstance(until, datetime) else to_ms(until, field="sleep")
-    at = instant_ms(until, field="sleep") if isinstance(until, datetime) else None
+    at = instant_ms(until, field="sleep_until") if isinstance(until, datetime) else None
     call = WaitCall(owner, scope, "sleep")
     if call.outcome is not None or call.has_passed:
         return
@@ -322,6 +324,7 @@ async def wait_approval(
     owner: Any, scope: Scope, place: Place, of: int, form: Any, timeout: Moment | None
 ) -> Approval:
     """How people decided."""
+    check_integer(of, field="of", least=1, most=COUNT_MAX)
     wait = approval_of(place, of, expect=_declared(place, form))
     call, outcome = await wait_on(
         owner, scope, name_with("approval", _key_of(place)), wait, timeout

@@ -14,8 +14,9 @@ from flowfabric.sdk.flow.run import FlowRun, NodeChange
 from flowfabric.sdk.spend import Spend
 
 if TYPE_CHECKING:  # the blocking fabric makes these
-    from flowfabric.sdk.blocking import SyncFabric, SyncRun
+    from flowfabric.sdk.blocking import SyncFabric
     from flowfabric.sdk.fabric import Fabric
+    from flowfabric.sdk.sync_run import SyncRun
 
 
 class SyncFlow(Graph):
@@ -81,7 +82,7 @@ class SyncFlowRun:
 
     def nodes(self) -> dict[str, SyncRun[Any]]:
         """The run of each node, by its name."""
-        from flowfabric.sdk.blocking import SyncRun  # it makes flows
+        from flowfabric.sdk.sync_run import SyncRun
 
         found = self._sync.wait(self._run.nodes())
         return {name: SyncRun(self._sync, run) for name, run in found.items()}

@@ -396,7 +396,7 @@ def _plain(result: Any) -> Any:
 
 def _checked(function: object, items: Iterable[Any], limit: object) -> tuple[tuple[Any, ...], int]:
     if not callable(function):
-        raise InvalidInput(f"function: {shown(function, 80)} is none", field="function")
+        raise InvalidInput(f"function: {shown(function, 80)} is not one", field="function")
     most = check_integer(limit, field="limit", least=1, most=limits.BRANCHES_MAX)
     return check_list(items, field="items"), most
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
 
 from flowfabric.sdk.errors import Suspension, UnrecordedTimeout
 from flowfabric.sdk.journal.joins import is_ended_by_group
 
 T = TypeVar("T")
+_ON_TIMEOUT: Final = getattr(asyncio.Timeout, "_on_timeout", None)
+_REMEDY: Final = "which no other run of it could know: give the wait timeout=…, or use ctx.first_of"
 
 
 async def to_its_end(operation: Coroutine[Any, Any, T]) -> T:
@@ -39,6 +41,23 @@ async def interruptible(owner: Any, waiting: Awaitable[T]) -> T:
         if is_ended_by_group(task):
             raise
         raise UnrecordedTimeout(
-            "a wait was cancelled by the handler itself, by asyncio.timeout or a cancel, which no "
-            "other run of it could know: give the wait timeout=…, or use ctx.first_of"
+            f"a wait was cancelled by the handler itself, by asyncio.timeout or a cancel, {_REMEDY}"
         ) from None
+
+
+def refuse_timeouts(tasks: Iterable[object]) -> None:
+    """Refuse to wait without a worker inside of `asyncio.timeout`: it ends with the handler, or
+    runs out with no lease, and the wait would go on as if it were not there.
+
+    asyncio tells of these timers in no public way; on a loop that does not keep them as its own
+    loops do they are not noticed.
+    """
+    several: list[Any] = [each for each in tasks if isinstance(each, asyncio.Task)]
+    loop = asyncio.get_running_loop()
+    timers = getattr(loop, "timers", None)  # of the testing kit's loop
+    for timer in getattr(loop, "_scheduled", ()) if timers is None else timers:
+        callback: Any = getattr(timer, "_callback", None)
+        if getattr(callback, "__func__", None) is not _ON_TIMEOUT or timer.cancelled():
+            continue
+        if getattr(callback.__self__, "_task", None) in several:
+            raise UnrecordedTimeout(f"a wait stands in asyncio.timeout(), {_REMEDY}")

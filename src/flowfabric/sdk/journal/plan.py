@@ -103,6 +103,9 @@ class StepOptions:
         for name in changes.keys() - STEP_OPTION_NAMES:
             known = ", ".join(sorted(STEP_OPTION_NAMES))
             raise InvalidTask(f"step: has no option {name!r}; options are {known}", field=name)
+        if changes.get("transaction", self) is None:
+            detail = "transaction: None is no pool; for one that is made later give a function"
+            raise InvalidInput(f"{detail}, as transaction=lambda: app.pool", field="transaction")
         return replace(self, **changes)
 
 

@@ -45,7 +45,7 @@ from flowfabric.sdk.context.received import Ended, ended
 from flowfabric.sdk.durations import instant_ms
 from flowfabric.sdk.errors import JournalMismatch, Stopped, Suspension
 from flowfabric.sdk.journal.differences import difference
-from flowfabric.sdk.journal.interruption import to_its_end
+from flowfabric.sdk.journal.interruption import refuse_timeouts, to_its_end
 from flowfabric.sdk.journal.journal import Around, Journal
 from flowfabric.sdk.journal.scopes import RUNNING, here, is_in_scope
 from flowfabric.sdk.journal.sending import recorded
@@ -472,11 +472,18 @@ class Held:
         """Begin to wait. Once suspended the lease is gone, whatever becomes of the handler.
         `entry`: of the journal, which becomes durable with the suspension. `stays`: the handler
         waits here, by `park`."""
+        if stays:
+            self._refuse_timeouts()
         return await self._uninterrupted(self._suspend(request, entry, stays=stays))
 
     async def wait_children(self) -> None:
         """Release the lease until every child has ended. It is gone then, as after a suspension."""
+        self._refuse_timeouts()
         await self._uninterrupted(self._wait_children())
+
+    def _refuse_timeouts(self) -> None:
+        branches = () if self._journal is None else self._journal.branches
+        refuse_timeouts([self.home, *branches])
 
     def is_served_by(self, engine: EngineBackend) -> bool:
         """Whether the handler still runs, and this is the engine of its own execution."""

@@ -40,6 +40,7 @@ on the store.
 _EVERYWHERE: Final = (
     errors.MalformedRequest,
     errors.UriTooLong,
+    errors.HeadersTooLarge,
     errors.MisdirectedRequest,
     errors.NotAcceptable,
     errors.RateLimited,

@@ -25,7 +25,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.model.handle import Handle
 from flowfabric.model.record import Raw, Record, defaults_of, tag_of
 from flowfabric.model.suspension import Token
-from flowfabric.server.plain import BASE64, WORDS
+from flowfabric.server.plain import BASE64, word_of
 from flowfabric.server.shapes import IS_INSTANT
 
 Schema = dict[str, Any]
@@ -157,7 +157,7 @@ class Schemas:
             is_own = name in kind.__struct_fields__ and name != "connection"
             if not is_own or (only is not None and name not in only):
                 continue
-            word, is_needed = WORDS.get(name, name), name not in defaults
+            word, is_needed = word_of(kind, name), name not in defaults
             if _is_bytes(hint):
                 made.add_bytes(word, is_needed=is_needed)
             else:

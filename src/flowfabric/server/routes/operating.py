@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from flowfabric.api.bulk import StartOperation
-from flowfabric.api.control import ChangePriority, SetExecutionTag
+from flowfabric.api.control import ChangePriority, ReplayExecution, SetExecutionTag
 from flowfabric.api.operation import OPERATIONS, Request, Scope
+from flowfabric.api.retries import RetryWithInput
 from flowfabric.errors import (
     CountChanged,
     ExecutionNotEligible,
@@ -18,7 +19,8 @@ from flowfabric.errors import (
 from flowfabric.ids import derived_uuid
 from flowfabric.model.bulk import BulkCounted, BulkOperation
 from flowfabric.model.record import Record, replace
-from flowfabric.model.results import ExecutionSnapshot
+from flowfabric.model.results import ExecutionSnapshot, Replayed
+from flowfabric.model.retry import Retried
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.plain import to_body
 from flowfabric.server.routes.asking import answered, ask
@@ -61,6 +63,54 @@ async def change(service: Service, call: Call) -> Answer:
     for each in requests:
         await ask(service, call, each)
     return Answer(to_body(await snapshot_of(service, call)))
+
+
+class Retry(Record, frozen=True, kw_only=True):
+    """How a finished execution is run again: as a new attempt or, with another input, anew.
+
+    `input` or `input_base64`: the whole input of a new execution; `arguments`: those of its
+    arguments that differ. `idempotency_key`: for a new execution. The other fields, beside
+    `reason`, are for a new attempt.
+    """
+
+    requested_by: str = ""
+    reason: str = ""
+    deadline_at: int | None = None
+    cascade: bool = False
+    fresh: bool = False
+    input_payload: bytes | None = None
+    payload_encoding: str | None = None
+    arguments: Mapping[str, bytes] = {}
+    idempotency_key: str | None = None
+    actor: str | None = None
+
+
+_FOR_NEW: Final = ("input_payload", "payload_encoding", "arguments", "idempotency_key")
+_FOR_BOTH: Final = ("reason", "actor")
+
+
+async def retry(service: Service, call: Call) -> Answer:
+    """A new attempt, or a new execution."""
+    wanted: Retry = shape_of(Retry).read(await body_of(service, call))
+    execution_id = full_id(call.params["execution_id"])
+    key = call.header(b"idempotency-key")
+    if key is not None:
+        if wanted.idempotency_key not in (None, key):
+            detail = "idempotency_key: the header Idempotency-Key has another one"
+            raise InvalidInput(detail, field="idempotency_key")
+        wanted = replace(wanted, idempotency_key=key)
+    is_new = wanted.input_payload is not None or bool(wanted.arguments)
+    kind: Any = RetryWithInput if is_new else ReplayExecution
+    defaults = Retry()
+    for name in set(Retry.__struct_fields__) - {*_FOR_BOTH}:
+        if (name in _FOR_NEW) is not is_new and getattr(wanted, name) != getattr(defaults, name):
+            if name == "idempotency_key" and key is not None:
+                continue  # a header that every request of a client may have
+            word = "with" if is_new else "without"
+            raise InvalidInput(f"{name}: has no use {word} another input", field=name)
+    names = [each for each in kind.__struct_fields__ if each != "execution_id"]
+    given = {name: getattr(wanted, name) for name in names}
+    return answered(call, await ask(service, call, kind(execution_id=execution_id, **given)))
 
 
 # --- many at once --------------------------------------------------------------------------------
@@ -129,7 +179,23 @@ OPERATING_ROUTES: Final = (
     post(f"{_ID}/release", "release_execution"),
     post(f"{_ID}/revoke", "revoke_lease"),
     post(f"{_ID}/resume", "resume_execution"),
-    post(f"{_ID}/retry", "replay_execution", size=Size.PAYLOAD),
+    post(
+        f"{_ID}/retry",
+        "replay_execution",
+        title="Run a finished execution again: as a new attempt, or anew with another input",
+        handler=retry,
+        asks=("replay_execution", "retry_with_input"),
+        size=Size.PAYLOAD,
+        body=Retry,
+        reply=Replayed | Retried,
+        statuses={"Retried": 201},
+        errors=(
+            *OPERATIONS["replay_execution"].errors,
+            *OPERATIONS["retry_with_input"].errors,
+        ),
+        takes_key=True,
+    ),
+    get(f"{_ID}/retries", "list_retries"),
     post(f"{_ID}/dismiss", "dismiss_dead"),
     post(f"{_ID}/restore", "restore_dead"),
     post(f"{_ID}/repin", "repin_execution"),

@@ -99,6 +99,7 @@ class Route(Record, frozen=True, kw_only=True):
     is_expensive: bool = False  # it may read much of the store: asked for rarely
     is_health: bool = False  # answered without the store, also while it is waited for
     is_open: bool = False  # to anybody: the request proves nothing, or proves it in its body
+    is_page: bool = False  # of the dashboard: for people, and no part of the API
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -138,6 +138,9 @@ def _key_of(call: Call, given: str | None) -> str | None:
 
 WAIT_ROUTES: Final = (
     get("/v1/waits", "list_waits", tag="waits"),
+    get("/v1/waits/count", "count_waits", tag="waits"),
+    get("/v1/approvals", "list_approvals", tag="waits"),
+    get(_ID, "show_wait", absent="waitpoint", tag="waits"),
     *(
         Route(
             method="POST",

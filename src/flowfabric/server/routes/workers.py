@@ -91,6 +91,8 @@ async def claim(service: Service, call: Call) -> Answer:
         ),
     )
     is_draining = isinstance(alive, Refreshed) and alive.is_draining
+    if is_draining and request.limit:  # it has not heard: it would not ask for work
+        stops = replace(stops, wait_ms=0)
     with service.waiting(call.caller):
         try:
             first = _first(service, call, request, stops, is_draining=is_draining)

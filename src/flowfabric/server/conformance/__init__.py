@@ -1,0 +1,1 @@
+"""Whether a worker in any language keeps the protocol: a server that watches it, and its cases."""

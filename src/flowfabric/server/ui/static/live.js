@@ -1,0 +1,2 @@
+// Live parts of a page.
+export function live() {}

@@ -1,0 +1,7 @@
+-- Retries with another input, by the execution that has ended.
+CREATE TABLE ff_retry (
+    execution_id TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    retry_id TEXT NOT NULL, -- the new one
+    PRIMARY KEY (execution_id, created_at, retry_id)
+) STRICT, WITHOUT ROWID;
