@@ -226,4 +226,9 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /ui/static/{name}": Line("*", "none"),
     "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
     "GET /ui/runs": Line(READ, "own"),
+    "GET /ui/flows": Line(READ, "own"),
+    "GET /ui/flows/{flow_id}": Line(READ, "object"),
+    "POST /ui/flows/{flow_id}/cancel": Line(
+        OPERATE, "object", form={"policy": "cancel_all", "reason": "x"}
+    ),
 }

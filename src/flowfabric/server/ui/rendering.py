@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -17,6 +17,8 @@ from flowfabric.ids import new_secret_id
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
+from flowfabric.server.ui.draw.graph import draw_graph
+from flowfabric.server.ui.draw.waterfall import draw_waterfall
 from flowfabric.server.ui.forms import FLASH, cookie, csrf_of
 from flowfabric.server.ui.frame import Frame, address_of, frame_of
 from flowfabric.server.ui.pages import HTML, Page
@@ -35,6 +37,14 @@ _DIGEST_CHARS: Final = 12
 AS_OF: Final = "as_of"  # when a live page was first shown: what is newer is counted, not listed
 
 
+def _drawing(draw: Callable[..., str]) -> Callable[..., Markup]:
+    """What a template calls: a drawing escapes all texts by itself."""
+    return lambda *given, **more: Markup(draw(*given, **more))  # noqa: S704
+
+
+_DRAWINGS: Final = {"graph": _drawing(draw_graph), "waterfall": _drawing(draw_waterfall)}
+
+
 @cache
 def environment() -> jinja2.Environment:
     """Every template of the package, compiled."""
@@ -50,7 +60,7 @@ def environment() -> jinja2.Environment:
         cache_size=-1,
         auto_reload=False,
     )
-    made.globals.update({"asset": _asset, "marks": showing.MARKS})
+    made.globals.update({"asset": _asset, "marks": showing.MARKS, **_DRAWINGS})
     made.filters.update(showing.FILTERS)
     for name in sources:
         made.get_template(name)
