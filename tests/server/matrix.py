@@ -172,6 +172,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {S}/backfill": Line("sA", "object", {"begin": 0, "end": 3_600_000, "again": True}),
     # the installation
     "GET /v1/stats": Line(READ, "own"),
+    "GET /v1/gauges": Line(READ, "all"),
     "GET /v1/code": Line(READ, "own"),
     "GET /v1/leases/expired": Line(READ, "own"),
     "POST /v1/doctor": Line("A", "all"),
@@ -226,6 +227,9 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /ui/search": Line("*", "none"),
     "GET /ui/static/{name}": Line("*", "none"),
     "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
+    "GET /ui/login": Line("*", "none"),
+    "POST /ui/login": Line("*", "none", form={"token": "x"}),
+    "POST /ui/logout": Line("*", "none", form={}),
     "GET /ui/runs": Line(READ, "own"),
     "GET /ui/flows": Line(READ, "own"),
     "GET /ui/flows/{flow_id}": Line(READ, "object"),
