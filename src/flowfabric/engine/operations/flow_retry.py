@@ -37,7 +37,7 @@ async def retry_flow(machine: Machine, request: api.RetryFlow) -> FlowRetried:
                     machine,
                     ReplayExecution(
                         execution_id=each.execution_id,
-                        requested_by=machine.actor(request.actor),
+                        requested_by="ff",
                         reason=request.reason or _REASON,
                         cascade=True,
                     ),
