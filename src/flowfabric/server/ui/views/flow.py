@@ -20,7 +20,7 @@ from flowfabric.server.ui.draw.graph import Picture
 from flowfabric.server.ui.draw.waterfall import Waterfall
 from flowfabric.server.ui.showing import number
 from flowfabric.server.ui.views.flow_address import FIT, ONLY, TABS, ZOOMS, Asked
-from flowfabric.server.ui.views.flow_folds import Folds, ranks_of, told
+from flowfabric.server.ui.views.flow_folds import Folds, ranks_of
 from flowfabric.server.ui.views.flow_nodes import Nodes, name_of, reached, tells, took
 
 _NOW: Final = {
@@ -42,6 +42,7 @@ class Choice(Record, frozen=True):
     word: str
     href: str
     is_here: bool
+    state: str = ""  # whose sign it has
 
 
 class Node(Record, frozen=True, kw_only=True):
@@ -461,9 +462,10 @@ def _states(graph: FlowGraph, asked: Asked, place: GroupPlace) -> tuple[Choice, 
     }
     return tuple(
         Choice(
-            told({state: counts[state]}) + f" {state.value}",
+            f"{number(counts[state])} {state.value}",
             asked.address(state="" if asked.state == state.value else state.value, node=""),
             asked.state == state.value,
+            state.value,
         )
         for state in URGENT_FIRST
         if state in counts

@@ -190,7 +190,8 @@ def name_of(node: GraphNode) -> str:
 
 def took(node: GraphNode, now: int) -> str:
     """How long it ran, or has run."""
-    if node.started_at is None:
+    is_running = node.public_state in (PublicState.ACTIVE, PublicState.SUSPENDED)
+    if node.started_at is None or not (is_running or node.ended_at is not None):
         return ""
     end = now if node.ended_at is None else node.ended_at
     return span(max(0, end - node.started_at))
