@@ -95,6 +95,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"GET {F}/spend": Line(READ, "object"),
     f"GET {F}/edges": Line(READ, "object"),
     f"POST {F}/cancel": Line(OPERATE, "object", {"reason": "x"}),
+    f"POST {F}/retry": Line(OPERATE, "object", {"reason": "x"}),
     f"POST {F}/members": Line("sA", "object", {"execution_id": "{full_id}"}),
     f"POST {F}/edges": Line(
         "sA",
@@ -172,6 +173,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {S}/backfill": Line("sA", "object", {"begin": 0, "end": 3_600_000, "again": True}),
     # the installation
     "GET /v1/stats": Line(READ, "own"),
+    "GET /v1/gauges": Line(READ, "all"),
     "GET /v1/code": Line(READ, "own"),
     "GET /v1/leases/expired": Line(READ, "own"),
     "POST /v1/doctor": Line("A", "all"),
@@ -240,4 +242,13 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {U}/retry-with": Line(OPERATE, "object", form={"input": "1"}),
     f"POST {U}/priority": Line(OPERATE, "object", form={"priority": "5"}),
     f"POST {U}/fork": Line(OPERATE, "object", form={"before": "a"}),
+    "GET /ui/login": Line("*", "none"),
+    "POST /ui/login": Line("*", "none", form={"token": "x"}),
+    "POST /ui/logout": Line("*", "none", form={}),
+    "GET /ui/flows": Line(READ, "own"),
+    "GET /ui/flows/{flow_id}": Line(READ, "object"),
+    "POST /ui/flows/{flow_id}/retry": Line(OPERATE, "object", form={"reason": "x"}),
+    "POST /ui/flows/{flow_id}/cancel": Line(
+        OPERATE, "object", form={"policy": "cancel_all", "reason": "x"}
+    ),
 }

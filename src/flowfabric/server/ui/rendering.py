@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -14,10 +14,13 @@ import jinja2
 from markupsafe import Markup
 
 from flowfabric.ids import new_secret_id
+from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
-from flowfabric.server.ui.draw import drawn
+from flowfabric.server.ui.draw.graph import draw_graph
+from flowfabric.server.ui.draw.timeline import timeline
+from flowfabric.server.ui.draw.waterfall import draw_waterfall
 from flowfabric.server.ui.forms import FLASH, cookie, csrf_of
 from flowfabric.server.ui.frame import Frame, address_of, frame_of
 from flowfabric.server.ui.pages import HTML, Page
@@ -36,6 +39,18 @@ _DIGEST_CHARS: Final = 12
 AS_OF: Final = "as_of"  # when a live page was first shown: what is newer is counted, not listed
 
 
+def _drawing(draw: Callable[..., str]) -> Callable[..., Markup]:
+    """What a template calls: a drawing escapes all texts by itself."""
+    return lambda *given, **more: Markup(draw(*given, **more))  # noqa: S704
+
+
+_DRAWINGS: Final = {
+    "graph": _drawing(draw_graph),
+    "timeline": timeline,
+    "waterfall": _drawing(draw_waterfall),
+}
+
+
 @cache
 def environment() -> jinja2.Environment:
     """Every template of the package, compiled."""
@@ -51,7 +66,7 @@ def environment() -> jinja2.Environment:
         cache_size=-1,
         auto_reload=False,
     )
-    made.globals.update({"asset": _asset, "marks": showing.MARKS, "drawn": drawn})
+    made.globals.update({"asset": _asset, "marks": showing.MARKS, **_DRAWINGS})
     made.filters.update(showing.FILTERS)
     for name in sources:
         made.get_template(name)
@@ -106,11 +121,20 @@ async def live_parts(
 def refused(
     service: Service, call: Call, view: Refusal, headers: tuple[tuple[bytes, bytes], ...]
 ) -> Answer:
-    """The page of an error; it needs no store."""
-    frame = frame_of(service, call, title=view.title, now=0, of=None)
-    answer = _answer(service, call, "refused.html", _context(frame, view))
-    answer.status = view.status
+    """The page of an error."""
+    answer = alone(service, call, "refused.html", view, title=view.title, status=view.status)
     answer.headers = (*answer.headers, *headers)
+    return answer
+
+
+def alone(
+    service: Service, call: Call, template: str, view: Any, *, title: str, status: int
+) -> Answer:
+    """A page that needs no store. What it was asked with is not repeated on it."""
+    asked = frame_of(service, call, title=title, now=0, of=None)
+    frame = replace(asked, address=asked.address.partition("?")[0])
+    answer = _answer(service, call, template, _context(frame, view))
+    answer.status = status
     return answer
 
 
