@@ -94,6 +94,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"GET {F}/spend": Line(READ, "object"),
     f"GET {F}/edges": Line(READ, "object"),
     f"POST {F}/cancel": Line(OPERATE, "object", {"reason": "x"}),
+    f"POST {F}/retry": Line(OPERATE, "object", {"reason": "x"}),
     f"POST {F}/members": Line("sA", "object", {"execution_id": "{full_id}"}),
     f"POST {F}/edges": Line(
         "sA",
@@ -230,4 +231,10 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /ui/login": Line("*", "none", form={"token": "x"}),
     "POST /ui/logout": Line("*", "none", form={}),
     "GET /ui/runs": Line(READ, "own"),
+    "GET /ui/flows": Line(READ, "own"),
+    "GET /ui/flows/{flow_id}": Line(READ, "object"),
+    "POST /ui/flows/{flow_id}/retry": Line(OPERATE, "object", form={"reason": "x"}),
+    "POST /ui/flows/{flow_id}/cancel": Line(
+        OPERATE, "object", form={"policy": "cancel_all", "reason": "x"}
+    ),
 }

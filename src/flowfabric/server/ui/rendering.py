@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -18,6 +18,8 @@ from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
+from flowfabric.server.ui.draw.graph import draw_graph
+from flowfabric.server.ui.draw.waterfall import draw_waterfall
 from flowfabric.server.ui.forms import FLASH, cookie, csrf_of
 from flowfabric.server.ui.frame import Frame, address_of, frame_of
 from flowfabric.server.ui.pages import HTML, Page
@@ -36,6 +38,14 @@ _DIGEST_CHARS: Final = 12
 AS_OF: Final = "as_of"  # when a live page was first shown: what is newer is counted, not listed
 
 
+def _drawing(draw: Callable[..., str]) -> Callable[..., Markup]:
+    """What a template calls: a drawing escapes all texts by itself."""
+    return lambda *given, **more: Markup(draw(*given, **more))  # noqa: S704
+
+
+_DRAWINGS: Final = {"graph": _drawing(draw_graph), "waterfall": _drawing(draw_waterfall)}
+
+
 @cache
 def environment() -> jinja2.Environment:
     """Every template of the package, compiled."""
@@ -51,7 +61,7 @@ def environment() -> jinja2.Environment:
         cache_size=-1,
         auto_reload=False,
     )
-    made.globals.update({"asset": _asset, "marks": showing.MARKS})
+    made.globals.update({"asset": _asset, "marks": showing.MARKS, **_DRAWINGS})
     made.filters.update(showing.FILTERS)
     for name in sources:
         made.get_template(name)
