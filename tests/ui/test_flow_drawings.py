@@ -97,7 +97,7 @@ def waterfall_of(graph: FlowGraph) -> str:
     return draw_waterfall(waterfall)
 
 
-# --- drawings to be read ---------------------------------------------------------------------------
+# --- drawings to be read -------------------------------------------------------------------------
 
 
 def check_golden(name: str, drawing: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,11 +48,11 @@ class Reads:
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     found = Reads()
     found.watch(monkeypatch, SqliteView, "query")
     found.watch(monkeypatch, PostgresView, "query", "fetch")
-    yield found
+    return found
 
 
 async def wide(lab: Lab) -> Graph:
