@@ -226,5 +226,8 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /ui/search": Line("*", "none"),
     "GET /ui/static/{name}": Line("*", "none"),
     "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
+    "GET /ui/login": Line("*", "none"),
+    "POST /ui/login": Line("*", "none", form={"token": "x"}),
+    "POST /ui/logout": Line("*", "none", form={}),
     "GET /ui/runs": Line(READ, "own"),
 }

@@ -145,6 +145,7 @@ def test_what_is_for_tokens_of_all_namespaces_is_known_by_name() -> None:
         *("reconcile_budget_counters", "reconcile_flow_counters", "reconcile_quota_counters"),
         *("seed_waitpoint_hmac_secret", "rotate_waitpoint_hmac_secret_all"),
         *("shares_database", "read_gauges"),
+        *("open_session", "read_session", "end_session"),
     }
     assert {*OPERATIONS} >= OF_ALL | OPEN | SIFTED | OF_TOKENS | CHOSEN
 

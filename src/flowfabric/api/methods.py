@@ -246,6 +246,7 @@ from flowfabric.api.schedules import (
     TriggerSchedule,
     UpdateSchedule,
 )
+from flowfabric.api.sessions import EndSession, OpenSession, ReadSession
 from flowfabric.api.statistics import ReadSpending, ReadStatistics
 from flowfabric.api.streams import (
     AppendFrame,
@@ -463,6 +464,7 @@ from flowfabric.model.schedule import (
     Timing,
     Triggered,
 )
+from flowfabric.model.session import Session, SessionEnded, SessionOpened
 from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.model.statistic import HOUR_MS, SpendingPage, Statistics, Step
 from flowfabric.model.stream import Appended, NewFrame, StreamPage, Summary, Visibility
@@ -3551,6 +3553,45 @@ class Methods(ABC):
                 quota_policy_ids=quota_policy_ids,
             )
         )
+
+    # --- sessions -------------------------------------------------------------------------------
+
+    async def open_session(
+        self,
+        *,
+        way: str,
+        token: Token | None = None,
+        subject: str = "",
+        roles: Sequence[str] = (),
+        idle_ms: int = limits.SESSION_IDLE_MS_DEFAULT,
+        life_ms: int = limits.SESSION_LIFE_MS_DEFAULT,
+        replaces: Token | None = None,
+    ) -> SessionOpened:
+        """Begin a session; its text is in the answer, and nowhere else ever again.
+
+        `way`: token, link, oidc or proxy. `token`: the access token that is shown; the session ends
+        with it. Of the other ways `subject` is the name of the person, and `roles` are its groups.
+        `replaces`: the text of a session that ends with this.
+        """
+        return await self.call(
+            OpenSession(
+                way=way,
+                token=token,
+                subject=subject,
+                roles=roles,
+                idle_ms=idle_ms,
+                life_ms=life_ms,
+                replaces=replaces,
+            )
+        )
+
+    async def read_session(self, *, text: Token) -> Session:
+        """The session of this text, if it is open; its use is noted now and then."""
+        return await self.call(ReadSession(text=text))
+
+    async def end_session(self, *, text: Token) -> SessionEnded:
+        """End a session: servers refuse it where hints reach them, elsewhere within 30 seconds."""
+        return await self.call(EndSession(text=text))
 
     # --- events ---------------------------------------------------------------------------------
 

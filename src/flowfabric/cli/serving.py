@@ -47,10 +47,13 @@ def server_for(call: Call, settings: ServerSettings) -> Server:
 class Serving:
     """One run of a server."""
 
-    def __init__(self, call: Call, server: Server, *, migrate: bool) -> None:
+    def __init__(
+        self, call: Call, server: Server, *, migrate: bool, shows_login: bool = False
+    ) -> None:
         self._call = call
         self._server = server
         self._migrate = migrate
+        self._shows_login = shows_login
         self.serves = asyncio.Event()
 
     @property
@@ -124,6 +127,9 @@ class Serving:
                 if self._server.settings.ui:
                     terminal.line(f"  pages   {address}/ui")
                 terminal.line(f"  docs    {address}/docs")
+            if self._shows_login and address.startswith("http"):
+                once = self._server.service.once.make()
+                terminal.line(f"  login   {address}/ui/login?once={once} (once, for a minute)")
             terminal.line(f"  tokens  {_GUARDED if has_tokens else _OPEN}")
         if self._server.settings.ui and address.startswith("http"):
             _LOGGER.info("the dashboard is at %s/ui", address)

@@ -51,6 +51,7 @@ from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import retries as retries
 from flowfabric.engine.operations import schedules as schedules
+from flowfabric.engine.operations import sessions as sessions
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import spend as spend
 from flowfabric.engine.operations import statistics as statistics

@@ -40,6 +40,7 @@ class Call:
         "__dict__",
         "caller",
         "headers",
+        "kept",
         "method",
         "params",
         "receive",
@@ -58,6 +59,7 @@ class Call:
         self.params: Mapping[str, str] = {}
         self.caller: Caller = ANYBODY
         self.route: Route | None = None
+        self.kept: bytes | None = None
 
     @property
     def row(self) -> Route:
@@ -118,8 +120,15 @@ class Call:
         except ValueError:
             return False
 
+    async def kept_body(self, most: int) -> bytes:
+        """The body, which can be read again."""
+        self.kept = await self.body(most)
+        return self.kept
+
     async def body(self, most: int) -> bytes:
         """The body, inflated; more than so many bytes are refused before they are read."""
+        if self.kept is not None:
+            return self.kept
         announced = self.headers.get(b"content-length")
         if announced is not None and _number(announced) > most:
             raise too_large(most)

@@ -27,8 +27,10 @@ from flowfabric.metrics.pulse import Pulse
 from flowfabric.server.access.border import Border
 from flowfabric.server.access.caller import Caller
 from flowfabric.server.access.guard import Guard, TokenGuard
-from flowfabric.server.access.origin import refuse_other_sites
+from flowfabric.server.access.once import OnceLinks
+from flowfabric.server.access.origin import SAFE, refuse_other_sites
 from flowfabric.server.access.rates import Rates
+from flowfabric.server.access.sessions import require_own_page
 from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
 from flowfabric.server.metering import Metering
@@ -69,7 +71,8 @@ class Service:
         self.engine = engine
         self.settings = settings
         self.rates = Rates(settings)
-        self.guard: Guard = guard or TokenGuard(engine, self.rates)
+        self.guard: Guard = guard or TokenGuard(engine, self.rates, settings)
+        self.once = OnceLinks()
         self.border = Border(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen
@@ -165,6 +168,8 @@ class Service:
             self.rates.count(call.caller, call.address)
             if _is_expensive(call, route):
                 self.rates.count_expensive(call.caller, call.address)
+        if call.caller.session is not None and call.method not in SAFE:
+            await require_own_page(self.settings, call, self.body_limit(route.size))
         route.check(call.caller)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:

@@ -9,6 +9,7 @@ from typing import Final
 
 from flowfabric.server.routes.route import Repeat, Route, Size
 from flowfabric.server.ui.assets import static
+from flowfabric.server.ui.login import LOGIN_ROUTES
 from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
 from flowfabric.server.ui.reading import finding, runs
@@ -21,6 +22,7 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(act for module in _MODULES for act in
 UI_ROUTES: Final[tuple[Route, ...]] = (
     *(page.route() for page in PAGES),
     *(action.route() for action in ACTIONS),
+    *LOGIN_ROUTES,
     Route(
         method="GET",
         path="/ui/static/{name}",

@@ -42,6 +42,7 @@ class Frame(Record, frozen=True, kw_only=True):
     of: str
     is_live: bool
     caller: str
+    has_session: bool
     is_unguarded: bool
     may: frozenset[str]
     namespaces: tuple[str, ...] | None
@@ -94,6 +95,7 @@ def frame_of(service: Service, call: Call, *, title: str, now: int, of: str | No
         of=of or "",
         is_live=of is not None,
         caller=caller.actor or ("this machine" if is_unguarded else ""),
+        has_session=caller.session is not None,
         is_unguarded=is_unguarded,
         may=frozenset(scope.value for scope in caller.scopes),
         namespaces=None if caller.namespaces is None else tuple(sorted(caller.namespaces)),

@@ -14,6 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from flowfabric.ids import new_secret_id
+from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
@@ -92,11 +93,20 @@ async def whole(service: Service, call: Call, page: Page, view: Any) -> Answer:
 def refused(
     service: Service, call: Call, view: Refusal, headers: tuple[tuple[bytes, bytes], ...]
 ) -> Answer:
-    """The page of an error; it needs no store."""
-    frame = frame_of(service, call, title=view.title, now=0, of=None)
-    answer = _answer(service, call, "refused.html", _context(frame, view))
-    answer.status = view.status
+    """The page of an error."""
+    answer = alone(service, call, "refused.html", view, title=view.title, status=view.status)
     answer.headers = (*answer.headers, *headers)
+    return answer
+
+
+def alone(
+    service: Service, call: Call, template: str, view: Any, *, title: str, status: int
+) -> Answer:
+    """A page that needs no store. What it was asked with is not repeated on it."""
+    asked = frame_of(service, call, title=title, now=0, of=None)
+    frame = replace(asked, address=asked.address.partition("?")[0])
+    answer = _answer(service, call, template, _context(frame, view))
+    answer.status = status
     return answer
 
 
