@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, Protocol
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 _STEP = 4  # the width of a bar with the gap behind it
 _BAR = 3
@@ -35,47 +35,51 @@ def _top(value: int, most: int, height: int) -> int:
     return height - max(1, round(value / most * (height - 1)))
 
 
-class Part(NamedTuple):
-    """A part of a column, in the colour of a state."""
+class Minute(Protocol):
+    """A minute of the chart: so many of each outcome, what it says, and where it leads."""
 
-    value: int
-    tone: str
+    @property
+    def succeeded(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def other(self) -> int: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def href(self) -> str: ...
 
 
-def columns(
-    stacks: Sequence[Sequence[Part]],
-    *,
-    links: Sequence[str],
-    titles: Sequence[str],
-    label: str,
-    height: int = 96,
-) -> Markup:
-    """A column of parts for each instant, each a link. At most five elements a column."""
-    most = max((sum(part.value for part in stack) for stack in stacks), default=0) or 1
-    drawn = []
-    for at, stack in enumerate(stacks):
-        x, y = at * 12, float(height)
-        parts = []
-        for value, tone in stack:
-            if value <= 0:
-                continue
-            tall = max(1.5, value / most * (height - 4))
-            y -= tall
-            parts.append(
-                f'<rect class="b-{escape(tone)}" x="{x + 1}" y="{y:.1f}" width="10"'
-                f' height="{tall:.1f}"/>'
-            )
-        drawn.append(
-            Markup('<a href="{}" aria-label="{}" tabindex="-1"><title>{}</title>').format(
-                links[at], titles[at], titles[at]
-            )
-            + Markup(f'<rect class="b-none" x="{x}" width="12" height="{height}"/>')
-            + Markup("".join(parts))  # noqa: S704 - numbers and escaped words
-            + Markup("</a>")
-        )
-    width = max(1, len(stacks)) * 12
+_TONES: Final = (("succeeded", "completed"), ("failed", "failed"), ("other", "skipped"))
+_WIDE: Final = 12
+_HEIGHT: Final = 96
+
+
+def minute_chart(minutes: Sequence[Minute], prefix: str = "") -> Markup:
+    """A column for each minute, each a link. At most six elements a column."""
+    most = max((_total(each) for each in minutes), default=0) or 1
+    drawn = [_column(each, at * _WIDE, most, prefix) for at, each in enumerate(minutes)]
     opening = Markup(
         '<svg class="columns" viewBox="0 0 {} {}" preserveAspectRatio="none" role="group"'
-        ' aria-label="{}">'
-    ).format(width, height, label)
-    return opening + Markup("").join(drawn) + Markup("</svg>")
+        ' aria-label="What ended, minute by minute">'
+    ).format(max(1, len(minutes)) * _WIDE, _HEIGHT)
+    return opening + Markup().join(drawn) + Markup("</svg>")
+
+
+def _total(minute: Minute) -> int:
+    return minute.succeeded + minute.failed + minute.other
+
+
+def _column(minute: Minute, x: int, most: int, prefix: str) -> Markup:
+    y, parts = float(_HEIGHT), Markup()
+    for name, tone in _TONES:
+        value = getattr(minute, name)
+        if value > 0:
+            tall = max(1.5, value / most * (_HEIGHT - 4))
+            y -= tall
+            rect = Markup('<rect class="b-{}" x="{}" y="{:.1f}" width="10" height="{:.1f}"/>')
+            parts += rect.format(tone, x + 1, y, tall)
+    return Markup(
+        '<a href="{}" tabindex="-1" aria-label="{}"><title>{}</title>'
+        '<rect class="b-none" x="{}" width="{}" height="{}"/>{}</a>'
+    ).format(prefix + minute.href, minute.title, minute.title, x, _WIDE, _HEIGHT, parts)
