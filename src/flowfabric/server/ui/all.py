@@ -12,10 +12,10 @@ from flowfabric.server.ui.assets import static
 from flowfabric.server.ui.login import LOGIN_ROUTES
 from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
-from flowfabric.server.ui.reading import finding, runs
+from flowfabric.server.ui.reading import finding, lanes, overview, runs, schedules, workers
 
 # Each has `PAGES` and `ACTIONS`.
-_MODULES: Final = (finding, runs)
+_MODULES: Final = (finding, overview, runs, lanes, workers, schedules)
 PAGES: Final[tuple[Page, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: Final[tuple[Action, ...]] = tuple(act for module in _MODULES for act in module.ACTIONS)
 

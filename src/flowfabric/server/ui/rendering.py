@@ -18,6 +18,7 @@ from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
+from flowfabric.server.ui.draw.spark import minute_chart, spark
 from flowfabric.server.ui.forms import FLASH, cookie, csrf_of
 from flowfabric.server.ui.frame import Frame, address_of, frame_of
 from flowfabric.server.ui.pages import HTML, Page
@@ -52,6 +53,7 @@ def environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.globals.update({"asset": _asset, "marks": showing.MARKS})
+    made.globals.update({"spark": spark, "minute_chart": minute_chart})
     made.filters.update(showing.FILTERS)
     for name in sources:
         made.get_template(name)

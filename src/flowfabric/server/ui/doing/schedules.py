@@ -77,7 +77,9 @@ async def backfill(service: Service, call: Call, form: Form) -> Done:
     )
     wanted = _missing(await ask(service, call, counted))
     if typed != wanted:
-        raise InvalidInput(f"number: {count(wanted, 'tick')} would run, not {typed}", field="number")
+        raise InvalidInput(
+            f"number: {count(wanted, 'tick')} would run, not {typed}", field="number"
+        )
     started = await _all(service, call, request)
     return Done(text=f"{count(started, 'run')} of schedule {name} started.", to=f"{PATH}/{name}")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from markupsafe import Markup
+
+from flowfabric.server.ui.views.overview import Column
 
 _STEP = 4  # the width of a bar with the gap behind it
 _BAR = 3
@@ -35,27 +37,12 @@ def _top(value: int, most: int, height: int) -> int:
     return height - max(1, round(value / most * (height - 1)))
 
 
-class Minute(Protocol):
-    """A minute of the chart: so many of each outcome, what it says, and where it leads."""
-
-    @property
-    def succeeded(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def other(self) -> int: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def href(self) -> str: ...
-
-
 _TONES: Final = (("succeeded", "completed"), ("failed", "failed"), ("other", "skipped"))
 _WIDE: Final = 12
 _HEIGHT: Final = 96
 
 
-def minute_chart(minutes: Sequence[Minute], prefix: str = "") -> Markup:
+def minute_chart(minutes: Sequence[Column], prefix: str = "") -> Markup:
     """A column for each minute, each a link. At most six elements a column."""
     most = max((_total(each) for each in minutes), default=0) or 1
     drawn = [_column(each, at * _WIDE, most, prefix) for at, each in enumerate(minutes)]
@@ -66,11 +53,11 @@ def minute_chart(minutes: Sequence[Minute], prefix: str = "") -> Markup:
     return opening + Markup().join(drawn) + Markup("</svg>")
 
 
-def _total(minute: Minute) -> int:
+def _total(minute: Column) -> int:
     return minute.succeeded + minute.failed + minute.other
 
 
-def _column(minute: Minute, x: int, most: int, prefix: str) -> Markup:
+def _column(minute: Column, x: int, most: int, prefix: str) -> Markup:
     y, parts = float(_HEIGHT), Markup()
     for name, tone in _TONES:
         value = getattr(minute, name)

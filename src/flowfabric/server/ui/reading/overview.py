@@ -10,12 +10,14 @@ from flowfabric.api.asks import ListBudgetAsks
 from flowfabric.api.budgets import ListBudgets
 from flowfabric.api.executions import ListKinds
 from flowfabric.api.lanes import ListLanes
+from flowfabric.api.operation import Scope
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.state import BlockingReason
-from flowfabric.server.exchange import Call
+from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.places import Nav
 from flowfabric.server.routes.asking import ask
 from flowfabric.server.service import Service
+from flowfabric.server.ui.forms import redirect
 from flowfabric.server.ui.pages import Action, Page
 from flowfabric.server.ui.reading.standing import gauges_now, last_hour
 from flowfabric.server.ui.views.overview import PATH, Overview, overview_of
@@ -24,18 +26,32 @@ _APPROVALS: Final = 1_000  # counted no further
 _BUDGETS: Final = 200
 
 
+async def first(service: Service, call: Call) -> Overview | Answer:
+    """The overview; for callers that may not read, the first page that they may."""
+    caller = call.caller
+    if Scope.READ not in caller.scopes:
+        for place in service.places:
+            if not caller.scopes.isdisjoint(place.scopes):
+                return redirect(service, place.path)
+        caller.require(Scope.READ)
+    return await overview(service, call)
+
+
 async def overview(service: Service, call: Call) -> Overview:
     """What stands, what happened in an hour, and what needs a person."""
     approvals = CountWaits(reason=BlockingReason.WAITING_FOR_APPROVAL, at_most=_APPROVALS)
-    hour, gauges, lanes, waits, asks, budgets, kinds = await asyncio.gather(
+    standing = asyncio.gather(
         last_hour(service, call),
         gauges_now(service, call),
         ask(service, call, ListLanes(with_counts=False, limit=PAGE_MAX)),
+    )
+    waits, asks, budgets, kinds = await asyncio.gather(
         ask(service, call, approvals),
         ask(service, call, ListBudgetAsks(limit=10)),
         ask(service, call, ListBudgets(limit=_BUDGETS)),
         ask(service, call, ListKinds(limit=1)),
     )
+    hour, gauges, lanes = await standing
     return overview_of(
         hour.items,
         lanes.items,
@@ -54,7 +70,8 @@ PAGES: Final = (
     Page(
         path=PATH,
         title="Overview",
-        view=overview,
+        view=first,
+        scope=None,
         template="overview.html",
         asks=(
             *("read_statistics", "read_gauges", "list_lanes", "count_waits"),

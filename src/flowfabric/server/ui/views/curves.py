@@ -57,9 +57,7 @@ def hour_of(items: Iterable[Statistic], until: int) -> tuple[Minute, ...]:
                 other=each.cancelled + each.skipped,
                 retried=each.retried,
             )
-    return tuple(
-        Minute(begins_at=first + at * MINUTE_MS, **found) for at, found in enumerate(sums)
-    )
+    return tuple(Minute(begins_at=first + at * MINUTE_MS, **found) for at, found in enumerate(sums))
 
 
 def by_lane(items: Iterable[Statistic], until: int) -> Mapping[str, LaneWork]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
 
 from flowfabric.limits import STANDING_MAX
 from flowfabric.model.gauges import Gauges, LaneGauge
@@ -44,6 +46,7 @@ class LaneLine(Record, frozen=True, kw_only=True):
     """One lane. Numbers are none where the caller may not see them."""
 
     lane_id: str
+    path: str  # of its forms
     state: str
     reason: str
     ready: str | None = None
@@ -88,10 +91,11 @@ class Lanes(Record, frozen=True, kw_only=True):
 
 def line_of(lane: LaneSummary, work: LaneWork | None, gauges: Gauges | None) -> LaneLine:
     """One lane as the page shows it."""
-    numbers = {} if gauges is None else _numbers(lane.lane_id, gauges)
-    done = {} if work is None else _done(work)
+    numbers: dict[str, Any] = {} if gauges is None else _numbers(lane.lane_id, gauges)
+    done: dict[str, Any] = {} if work is None else _done(work)
     return LaneLine(
         lane_id=lane.lane_id,
+        path=f"{PATH}/{quote(lane.lane_id, safe='')}",
         state=lane.lane_state.value,
         reason=lane.reason,
         weight=lane.weight,
@@ -108,7 +112,7 @@ def line_of(lane: LaneSummary, work: LaneWork | None, gauges: Gauges | None) -> 
     )
 
 
-def _numbers(lane_id: str, gauges: Gauges) -> dict[str, object]:
+def _numbers(lane_id: str, gauges: Gauges) -> dict[str, Any]:
     empty = LaneGauge(lane_id=lane_id)
     gauge = next((each for each in gauges.lanes if each.lane_id == lane_id), empty)
     return {
@@ -120,7 +124,7 @@ def _numbers(lane_id: str, gauges: Gauges) -> dict[str, object]:
     }
 
 
-def _done(work: LaneWork) -> dict[str, object]:
+def _done(work: LaneWork) -> dict[str, Any]:
     return {
         "ended": work.ended,
         "ended_total": work.total,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import quote
 
 from flowfabric.model.gauges import Gauges
 from flowfabric.model.record import Record
@@ -16,6 +17,7 @@ class WorkerLine(Record, frozen=True, kw_only=True):
     """One live worker. What its client did not tell is none."""
 
     instance: str
+    path: str  # of its forms
     name: str
     namespace: str
     state: str
@@ -75,6 +77,7 @@ def workers_of(found: Iterable[Worker], gauges: Gauges | None, *, next_page: str
 def _line(worker: Worker) -> WorkerLine:
     return WorkerLine(
         instance=worker.worker_instance_id,
+        path=f"{PATH}/{quote(worker.worker_instance_id, safe='')}",
         name=worker.worker_id,
         namespace=worker.namespace,
         state="draining" if worker.draining else "active",
