@@ -147,7 +147,8 @@ async def test_a_lane_is_switched_and_set_by_forms(lab: Lab) -> None:
     (lane,) = (await lab.engine.list_lanes(with_counts=False)).items
     assert (lane.lane_state, lane.reason) == ("paused", "deploy")
     page = await shown(desk, "/ui/lanes")
-    assert {"Resume…", "Disable…"} <= {each.text.strip() for each in page.all("button")}
+    offered = [a["value"] for tag, a in page.elements if a.get("name") == "state"]
+    assert offered == ["active", "disabled"]
     await sent(desk, "/ui/lanes/mail/settings", page, weight="3", aging="10m")
     (lane,) = (await lab.engine.list_lanes(with_counts=False)).items
     assert (lane.weight, lane.aging_ms) == (3, 600_000)

@@ -28,8 +28,9 @@ def spark(values: Sequence[int], label: str, *, tone: str = "active", height: in
     width = max(1, len(values)) * _STEP
     return Markup(
         '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img"'
-        ' aria-label="{}"><title>{}</title><path class="b-{}" d="{}"/></svg>'
-    ).format(width, height, label, label, tone, path)
+        ' aria-label="{}"><title>{}</title><rect class="b-rest" y="{}" width="{}" height="1"/>'
+        '<path class="b-{}" d="{}"/></svg>'
+    ).format(width, height, label, label, height - 1, width, tone, path)
 
 
 def _top(value: int, most: int, height: int) -> int:
@@ -43,30 +44,35 @@ _HEIGHT: Final = 96
 
 
 def minute_chart(minutes: Sequence[Column], prefix: str = "") -> Markup:
-    """A column for each minute, each a link. At most six elements a column."""
-    most = max((_total(each) for each in minutes), default=0) or 1
-    drawn = [_column(each, at * _WIDE, most, prefix) for at, each in enumerate(minutes)]
+    """A column for each minute, each a link: a path for each outcome, and the links above them."""
+    wide = max(1, len(minutes)) * _WIDE
     opening = Markup(
         '<svg class="columns" viewBox="0 0 {} {}" preserveAspectRatio="none" role="group"'
-        ' aria-label="What ended, minute by minute">'
-    ).format(max(1, len(minutes)) * _WIDE, _HEIGHT)
-    return opening + Markup().join(drawn) + Markup("</svg>")
+        ' aria-label="What ended, minute by minute"><rect class="b-rest" y="{}" width="{}"'
+        ' height="1"/>'
+    ).format(wide, _HEIGHT, _HEIGHT - 1, wide)
+    links = [_link(each, at * _WIDE, prefix) for at, each in enumerate(minutes)]
+    return opening + _outcomes(minutes) + Markup().join(links) + Markup("</svg>")
 
 
-def _total(minute: Column) -> int:
-    return minute.succeeded + minute.failed + minute.other
-
-
-def _column(minute: Column, x: int, most: int, prefix: str) -> Markup:
-    y, parts = float(_HEIGHT), Markup()
+def _outcomes(minutes: Sequence[Column]) -> Markup:
+    """Outcomes stand upon each other; what is not nothing is seen."""
+    most = max((each.succeeded + each.failed + each.other for each in minutes), default=0) or 1
+    feet = [float(_HEIGHT)] * len(minutes)
+    drawn = Markup()
     for name, tone in _TONES:
-        value = getattr(minute, name)
-        if value > 0:
-            tall = max(1.5, value / most * (_HEIGHT - 4))
-            y -= tall
-            rect = Markup('<rect class="b-{}" x="{}" y="{:.1f}" width="10" height="{:.1f}"/>')
-            parts += rect.format(tone, x + 1, y, tall)
+        path = []
+        for at, each in enumerate(minutes):
+            if (value := getattr(each, name)) > 0:
+                tall = max(1.5, value / most * (_HEIGHT - 4))
+                path.append(f"M{at * _WIDE + 1} {feet[at]:.1f}v-{tall:.1f}h10v{tall:.1f}z")
+                feet[at] -= tall
+        drawn += Markup('<path class="b-{}" d="{}"/>').format(tone, "".join(path))
+    return drawn
+
+
+def _link(minute: Column, x: int, prefix: str) -> Markup:
     return Markup(
         '<a href="{}" tabindex="-1" aria-label="{}"><title>{}</title>'
-        '<rect class="b-none" x="{}" width="{}" height="{}"/>{}</a>'
-    ).format(prefix + minute.href, minute.title, minute.title, x, _WIDE, _HEIGHT, parts)
+        '<rect class="b-none" x="{}" width="{}" height="{}"/></a>'
+    ).format(prefix + minute.href, minute.title, minute.title, x, _WIDE, _HEIGHT)

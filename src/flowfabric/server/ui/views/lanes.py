@@ -28,9 +28,9 @@ SWITCHES: Mapping[LaneState, tuple[tuple[LaneState, str], ...]] = {
 }
 EFFECTS: Mapping[LaneState, str] = {
     LaneState.ACTIVE: "Work is taken in and handed out again.",
-    LaneState.PAUSED: "Work is still taken in, but none is handed out. What runs goes on.",
+    LaneState.PAUSED: "Work is still taken in, but none is handed out.",
     LaneState.DRAINING: "No work is taken in: submits are refused. What is there is handed out.",
-    LaneState.DISABLED: "Work is neither taken in nor handed out. What runs goes on.",
+    LaneState.DISABLED: "Work is neither taken in nor handed out.",
 }
 
 

@@ -164,7 +164,8 @@ def _full(budgets: Iterable[BudgetStatus]) -> Iterable[Alert]:
 def _lacking(gauges: Gauges | None) -> Iterable[Alert]:
     found = Counter({} if gauges is None else dict(gauges.unroutable))
     for name, many in found.most_common(_ALERTS_MAX):
-        text = f"{counted(many)} need {name}, which no worker offers"
+        need = "needs" if many == 1 else "need"
+        text = f"{counted(many)} {need} {name}, which no worker offers"
         yield Alert(tone="waiting", text=text, href="/ui/workers")
 
 
@@ -228,8 +229,8 @@ def _sum(gauges: Gauges, name: str) -> int:
 
 
 def _rate(values: Sequence[int]) -> str:
-    """The mean of the last five whole minutes: the present one is not over."""
-    mean = sum(values[-6:-1]) / 5
+    """The mean of the last five minutes."""
+    mean = sum(values[-5:]) / 5
     if mean >= 10:
         return f"{mean:,.0f}".replace(",", "\u202f")
     return f"{mean:.1f}".removesuffix(".0")
