@@ -27,13 +27,9 @@ _BUDGETS: Final = 200
 
 
 async def first(service: Service, call: Call) -> Overview | Answer:
-    """The overview; for callers that may not read, the first page that they may."""
-    caller = call.caller
-    if Scope.READ not in caller.scopes:
-        for place in service.places:
-            if not caller.scopes.isdisjoint(place.scopes):
-                return redirect(service, place.path)
-        caller.require(Scope.READ)
+    """The overview; what waits for them, for callers that may decide and not read."""
+    if Scope.READ not in call.caller.scopes:
+        return redirect(service, "/ui/approvals")
     return await overview(service, call)
 
 
@@ -71,7 +67,7 @@ PAGES: Final = (
         path=PATH,
         title="Overview",
         view=first,
-        scope=None,
+        also=(Scope.APPROVE,),
         template="overview.html",
         asks=(
             *("read_statistics", "read_gauges", "list_lanes", "count_waits"),
