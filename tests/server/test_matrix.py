@@ -59,11 +59,12 @@ ABSENT: Final = {
     "name": "ui.absent.css",
     "dimension": "a",
     "limit_kind": "hard",
+    "which": "input",
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
-NOT_MADE: Final = ("/published", "/summary", "/result", "/graph/members/{execution_id}")
+NOT_MADE: Final = ("/published", "/summary", "/result", "/graph/members/{execution_id}", "/compare")
 # No body would fit it: it has no journal, and is in no flow.
-NOT_FITTING: Final = ("/fork", "/members", "/edges", "/joins")
+NOT_FITTING: Final = ("/fork", "/compare", "/members", "/edges", "/joins")
 
 
 @pytest.fixture
@@ -147,6 +148,7 @@ def test_what_is_for_tokens_of_all_namespaces_is_known_by_name() -> None:
         *("reconcile_budget_counters", "reconcile_flow_counters", "reconcile_quota_counters"),
         *("seed_waitpoint_hmac_secret", "rotate_waitpoint_hmac_secret_all"),
         *("shares_database", "read_gauges"),
+        *("open_session", "read_session", "end_session"),
     }
     assert {*OPERATIONS} >= OF_ALL | OPEN | SIFTED | OF_TOKENS | CHOSEN
 
@@ -204,6 +206,7 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "serial_key": f"line-{space}",
         "worker_instance_id": f"worker-{space}",
         "token_id": access.id,
+        "which": "input",
         "handle": handle_text(claimed.handle),
         "dimension": "a",
         "limit_kind": "hard",
@@ -294,7 +297,7 @@ async def test_what_belongs_to_all_is_changed_only_with_a_key_of_all(lab: Lab) -
     for route in lines("all"):
         async with lab.unchanged():
             refused = await ask(desk, route, own, restricted)
-        assert (refused.status, refused.json["code"]) == (403, "missing_namespace"), route
+        assert (refused.status, code_of(refused)) == (403, "missing_namespace"), route
         reply = await ask(desk, route, own, everyone)
         assert reply.status not in (401, 403, 404) or "answer" in route, (route, reply)
 

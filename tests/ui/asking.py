@@ -12,20 +12,6 @@ from tests.support.lab import Lab
 from tests.support.pages import Document
 
 
-def page_of(reply: Reply) -> Document:
-    """A page without a fault, but for links to the page of a run."""
-    document = Document(reply.body)
-    faults = [each for each in document.faults if "<a href='/ui/runs/" not in each]
-    assert not faults, faults
-    return document
-
-
-async def shown(desk: Desk, path: str, **more: Any) -> Document:
-    reply = await desk.get(path, **more)
-    assert reply.status == 200, reply
-    return page_of(reply)
-
-
 async def token(lab: Lab, *scopes: str, **more: Any) -> dict[str, str]:
     made = await lab.engine.create_access_token(name="x", scopes=scopes, **more)
     await lab.engine.authenticate(token=made.token)  # its use is noted now

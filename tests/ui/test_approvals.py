@@ -14,9 +14,9 @@ from flowfabric.sdk.payload_types import schema_of
 from flowfabric.server.routes.values import path_id
 from tests.support.http import Desk
 from tests.support.lab import Lab, scenario
-from tests.support.pages import sent
+from tests.support.pages import page_of, sent, shown
 from tests.support.waits import Waiting, suspended
-from tests.ui.asking import flash_in, page_of, posted, shown, text_of, token
+from tests.ui.asking import flash_in, posted, text_of, token
 from tests.ui.cases import CASES
 
 LIST: Final = "/ui/approvals"

@@ -12,8 +12,8 @@ from flowfabric.model.event import OperatorEventType
 from flowfabric.model.suspension import ReasonCode, Single
 from tests.support.http import Desk
 from tests.support.lab import Lab, scenario
-from tests.support.pages import sent
-from tests.ui.asking import flash_in, page_of, posted, shown, text_of, token
+from tests.support.pages import page_of, sent, shown
+from tests.ui.asking import flash_in, posted, text_of, token
 
 LIST: Final = "/ui/approvals"
 FORM: Final = f"{LIST}/budget/gpt/tokens/hard"

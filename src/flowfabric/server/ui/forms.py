@@ -2,8 +2,8 @@
 
 The seam to sessions is two functions, and only they know where a caller's proof comes from:
 
-* `csrf_of(service, call)`: the text that every form of this caller carries. Without sessions it is
-  derived from a secret of this process; with them it is the session's own.
+* `csrf_of(service, call)`: the text that every form of this caller carries. It follows from the
+  session of the browser, or without one from a secret of this process.
 * `login_of(call)`: where a browser is sent that has proved nothing.
 """
 
@@ -21,20 +21,17 @@ from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
     MalformedRequest,
-    Unauthorized,
     UnsupportedMediaType,
 )
-from flowfabric.ids import new_secret_id
 from flowfabric.model.record import Record, from_json, to_json
+from flowfabric.server.access import sessions
 from flowfabric.server.exchange import Answer, Call
 
 if TYPE_CHECKING:
     from flowfabric.server.service import Service
 
-CSRF: Final = "csrf"
 BACK: Final = "back"
 FLASH: Final = "ff_flash"
-_SECRET: Final = new_secret_id().encode()
 _FORM: Final = b"application/x-www-form-urlencoded"
 _FIELDS_MAX: Final = 1_200  # a page of rows, each of them selected, and what is said of them
 _FLASH_CHARS: Final = 900  # browsers keep cookies of four kilobytes
@@ -46,8 +43,7 @@ _SEEN_S: Final = 30
 
 def csrf_of(service: Service, call: Call) -> str:
     """What a form of this caller carries, so that no other site's page can make it up."""
-    actor = call.caller.actor or "anybody"
-    return hmac.digest(_SECRET, f"{id(service)} {actor}".encode(), "sha256").hex()[:32]
+    return sessions.csrf_of(service.settings, call)
 
 
 def login_of(call: Call) -> str:
@@ -123,7 +119,7 @@ async def form_of(service: Service, call: Call) -> Form:
     # A browser cannot be told to send a token, so a program that shows one needs no other proof.
     if b"authorization" not in call.headers:
         expected = csrf_of(service, call).encode()
-        if not hmac.compare_digest(form.text(CSRF).encode(), expected):
+        if not hmac.compare_digest(form.text(sessions.CSRF).encode(), expected):
             raise CrossSiteRequest("this form is not from its page, or the page is too old")
     return form
 
@@ -178,7 +174,7 @@ def after(service: Service, call: Call, form: Form, done: Done) -> Answer:
 def refused_form(service: Service, call: Call, form: Form, error: Exception) -> Answer:
     """The page that the form was on, with the text of the refusal. What the caller may not do at
     all, and what is no refusal, is answered as on every page."""
-    if not isinstance(error, FlowFabricError) or isinstance(error, Unauthorized):
+    if not isinstance(error, FlowFabricError) or error.status in (401, 403):
         raise error
     if (error.status >= 500 and not error.retryable) or not is_local(form.text(BACK)):
         raise error

@@ -44,6 +44,7 @@ class Frame(Record, frozen=True, kw_only=True):
     of: str
     is_live: bool
     caller: str
+    has_session: bool
     is_unguarded: bool
     may: frozenset[str]
     namespaces: tuple[str, ...] | None
@@ -106,10 +107,11 @@ def frame_of(
     return Frame(
         title=title,
         nav=nav_of(service.places, call, counts),
-        address=address_of(call),
+        address=address_of(call, as_of=None),
         of=of or "",
         is_live=of is not None,
         caller=caller.actor or ("this machine" if is_unguarded else ""),
+        has_session=caller.session is not None,
         is_unguarded=is_unguarded,
         may=frozenset(scope.value for scope in caller.scopes),
         namespaces=None if caller.namespaces is None else tuple(sorted(caller.namespaces)),

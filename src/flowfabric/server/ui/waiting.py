@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowfabric.server.service import Service
 
 COUNT_MAX: Final = 100  # more are told as 99+
-_KEPT_S: Final = 2.0
+_KEPT_S: Final = 10.0
 _CALLERS_MAX: Final = 1_000
 _Key = tuple[str, ...] | None
 _kept: WeakKeyDictionary[Service, dict[_Key, tuple[float, int]]] = WeakKeyDictionary()

@@ -178,6 +178,8 @@ LIST: Final = Page(
     template="approvals.html",
     asks=("list_waits", "list_budget_asks", "list_approvals", "count_waits"),
     parts=("approvals",),
+    topics=("approvals", "tick:10s"),
+    is_personal=True,
     nav=Nav(label="Approvals", icon="approvals", key="a", group=0, order=3),
     **_LOOKING,
 )
@@ -187,6 +189,8 @@ WAIT: Final = Page(
     view=wait,
     template="wait.html",
     asks=("show_wait",),
+    parts=("wait",),
+    topics=("execution:{execution_id}", "tick:10s"),
     reach=Reach.OBJECT,
     **_LOOKING,
 )
