@@ -19,6 +19,7 @@ from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
 from flowfabric.server.ui.draw.graph import draw_graph
+from flowfabric.server.ui.draw.spark import minute_chart, spark
 from flowfabric.server.ui.draw.timeline import timeline
 from flowfabric.server.ui.draw.waterfall import draw_waterfall
 from flowfabric.server.ui.forms import FLASH, cookie, csrf_of
@@ -46,6 +47,8 @@ def _drawing(draw: Callable[..., str]) -> Callable[..., Markup]:
 
 _DRAWINGS: Final = {
     "graph": _drawing(draw_graph),
+    "minute_chart": minute_chart,
+    "spark": spark,
     "timeline": timeline,
     "waterfall": _drawing(draw_waterfall),
 }
