@@ -38,6 +38,7 @@ SUBJECTS = (
         "flow_graphs",
     ),
     *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "access"),
+    "sessions",
     *("events", "groups", "statistics", "gauges"),
     *("repairs", "admin"),
 )

@@ -33,3 +33,11 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
     if named := set(NAME.findall(text)):
         defined = {name for path in sources() for name in DEFINED.findall(path.read_text("utf-8"))}
         assert not named - defined
+
+
+def test_every_scenario_of_a_server_names_its_test() -> None:
+    page = (ROOT / "docs" / "RELIABILITY.md").read_text(encoding="utf-8")
+    chapter = page.partition("## What a server must do")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| .+? \| (.+?) \|$", chapter, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 45))
+    assert [number for number, test in rows if not NAME.search(test)] == []

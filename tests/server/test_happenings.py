@@ -29,6 +29,13 @@ async def test_events_are_read_page_by_page_and_none_twice(lab: Lab, desk: Desk)
 
 
 @scenario
+async def test_gauges_tell_what_stands_where(lab: Lab, desk: Desk) -> None:
+    await lab.create()
+    (lane,) = (await desk.get("/v1/gauges")).json["lanes"]
+    assert (lane["ready"], lane["running"], lane["ready_since"]) == (1, 0, lab.now)
+
+
+@scenario
 async def test_events_of_a_tag_or_an_execution(lab: Lab, desk: Desk) -> None:
     first = await lab.completed()
     await lab.completed()

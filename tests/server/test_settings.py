@@ -49,6 +49,7 @@ def test_every_setting_can_be_written_in_all_three_places(tmp_path: Path) -> Non
         tls_key="key.pem",
         allowed_hosts=("a", "b"),
         trusted_proxies=("10.0.0.1",),
+        ui=False,
         metrics=False,
         metrics_auth=True,
         log_format="json",
@@ -71,7 +72,7 @@ def test_every_setting_can_be_written_in_all_three_places(tmp_path: Path) -> Non
         for key, text in texts.items()
         if text not in ("true", "false")
     ]
-    flags += ["--behind-proxy", "--no-metrics", "--metrics-auth"]
+    flags += ["--behind-proxy", "--no-ui", "--no-metrics", "--metrics-auth"]
     arguments = build_parser(["serve"]).parse_args(["serve", *flags])
     assert choose(vars(arguments), {}, None).settings == other
 

@@ -33,6 +33,12 @@ def bearer(token: AccessTokenCreated) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.token.reveal()}"}
 
 
+def guard_at(lab: Lab, desk: Desk, seconds: list[float]) -> TokenGuard:
+    """A guard with a time of its own."""
+    service = desk.service
+    return TokenGuard(lab.engine, service.rates, service.settings, now=lambda: seconds[0])
+
+
 def told(reply: Reply) -> dict[str, Any]:
     return {name: value for name, value in reply.json.items() if name != "request_id"}
 
@@ -84,7 +90,7 @@ async def test_a_revoked_key_is_refused_within_30_s_everywhere_at_once_where_it_
     """Scenario 24. Time is the guard's own, and the other process hears no hint."""
     seconds = [100.0]
     desk, other = Desk(lab.engine), Desk(lab.engine)
-    other.service.guard = TokenGuard(lab.engine, other.service.rates, now=lambda: seconds[0])
+    other.service.guard = guard_at(lab, other, seconds)
     admin, token = await made(lab, "admin"), await made(lab, "read")
     for each in (desk, other):
         assert (await each.get("/v1/executions", headers=bearer(token))).status == 200
@@ -100,7 +106,7 @@ async def test_a_revoked_key_is_refused_within_30_s_everywhere_at_once_where_it_
 async def test_a_token_that_is_over_is_refused_though_it_was_known(lab: Lab) -> None:
     seconds = [100.0]
     desk = Desk(lab.engine)
-    desk.service.guard = TokenGuard(lab.engine, desk.service.rates, now=lambda: seconds[0])
+    desk.service.guard = guard_at(lab, desk, seconds)
     token = await made(lab, "read", expires_in_ms=2_000)
     assert (await desk.get("/v1/executions", headers=bearer(token))).status == 200
     seconds[0] += 2.0

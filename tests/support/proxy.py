@@ -32,6 +32,11 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def lead_to(self, *addresses: str) -> None:
+        """Forward new connections elsewhere, and cut those there are."""
+        self._targets = [(urlsplit(each).hostname, urlsplit(each).port) for each in addresses]
+        self.drop_all()
+
     @property
     def address(self) -> str:
         assert self._server is not None

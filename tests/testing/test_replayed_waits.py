@@ -78,7 +78,10 @@ def in_thread(ctx: SyncContext) -> list[Any]:
     ctx.sleep("1d")
     said = ctx.wait_for("reply", str)
     child = ctx.call(double, 3)
-    return [said, child, ctx.step("end", str, child)]
+    won = ctx.first_of(ctx.later.sleep("3d"), note.later("won"), ctx.later.wait_for("never", str))
+    beside = ctx.as_completed(late=ctx.later.sleep("2d"), soon=ctx.later.sleep("1d"))
+    order = [name for name, _ in beside]
+    return [said, child, *won, *order, ctx.step("end", str, child)]
 
 
 @ff.task
@@ -162,7 +165,8 @@ def test_a_sync_handler_is_replayed_behind_its_waits(play: Play) -> None:
         made = await fabric.submit(in_thread)
         await fabric.advance("1d")
         await fabric.signal(made, "reply", "hi")
-        assert await made.result() == ["hi", 6, "6"]
+        await fabric.advance("3d")
+        assert await made.result() == ["hi", 6, 1, "won", "soon", "late", "6"]
         history = await fabric.history(made)
         await check(in_thread, history)
 

@@ -16,10 +16,9 @@ from flowfabric.model.access import (
     token_text,
 )
 from tests.property.budget import budget
+from tests.support.mutated import mutated
 
 MUTATED = budget("FF_MUTATED_TOKENS", 2_000)
-LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-OTHERS = "_-. +/=\x00é"
 NOW = 1_700_000_000_000
 
 
@@ -27,27 +26,6 @@ def row_of(digest: bytes) -> AccessTokenRow:
     return AccessTokenRow(
         "0123456789", digest, "ci", (Scope.READ,), None, 0, NOW, "ann", NOW + 1_000
     )
-
-
-def mutated(text: str, random: Random) -> str:
-    at = random.randrange(len(text))
-    other = random.choice(LETTERS + OTHERS)
-    match random.randrange(7):
-        case 0:
-            return text[:at] + other + text[at + 1 :]
-        case 1:
-            return text[:at] + text[at + 1 :]
-        case 2:
-            return text[:at] + other + text[at:]
-        case 3:
-            return text[: at - 1] + text[at : at + 1] + text[at - 1 : at] + text[at + 1 :]
-        case 4:
-            return text[:at] + text[at].swapcase() + text[at + 1 :]
-        case 5:
-            return text[:at]
-        case _:
-            start, end = sorted((at, random.randrange(len(text))))
-            return text[:start] + "".join(random.sample(text[start:end], end - start)) + text[end:]
 
 
 def test_a_token_reads_as_it_was_made() -> None:

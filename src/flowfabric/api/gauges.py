@@ -6,10 +6,10 @@ from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.model.gauges import Gauges
 
 
-@operation("read_gauges", Kind.READ, Scope.METRICS, is_local=True)
+@operation("read_gauges", Kind.READ, Scope.READ)
 class ReadGauges(Request[Gauges], frozen=True, kw_only=True):
     """Ready, running and suspended work by lane, live workers, and what no worker can run.
 
-    It costs a bounded look into indexes, however much has ended. It is asked for beside the
-    store; a server shows the same numbers as metrics.
+    It costs a bounded look into indexes, however much has ended. A server shows the same
+    numbers as metrics, which it reads once in ten seconds.
     """

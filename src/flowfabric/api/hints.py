@@ -39,7 +39,7 @@ def group_topic(group_id: str) -> str:
     return f"group:{group_id}"
 
 
-ACCESS_TOPIC: Final = "access"  # an access token was made or revoked
+ACCESS_TOPIC: Final = "access"  # an access token was made or revoked, or a session ended
 
 
 class Bell(asyncio.Event):

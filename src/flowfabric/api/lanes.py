@@ -66,7 +66,11 @@ class ConfigureLane(UnsafeRequest[LaneConfigured], frozen=True, kw_only=True):
 
 @operation("list_lanes", Kind.READ, Scope.READ, errors=(InvalidCursor,))
 class ListLanes(Request[Page[LaneSummary]], frozen=True, kw_only=True):
-    """Lanes by name, with their switch and counts per state."""
+    """Lanes by name, with their switch and counts per state.
 
+    Counting reads a row for each execution; without counts only the catalog is read.
+    """
+
+    with_counts: bool = True
     cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT

@@ -131,6 +131,7 @@ from flowfabric.api.flows import (
     ProjectFlowSummary,
     ResolveDependency,
     ResolveExecutionFlowId,
+    RetryFlow,
     SetEdgeGroupPolicy,
     SetFlowTag,
     SetFlowTags,
@@ -246,6 +247,7 @@ from flowfabric.api.schedules import (
     TriggerSchedule,
     UpdateSchedule,
 )
+from flowfabric.api.sessions import EndSession, OpenSession, ReadSession
 from flowfabric.api.statistics import ReadSpending, ReadStatistics
 from flowfabric.api.streams import (
     AppendFrame,
@@ -361,6 +363,7 @@ from flowfabric.model.flow_results import (
     FlowCreated,
     FlowDuplicate,
     FlowListing,
+    FlowRetried,
     FlowSnapshot,
     FlowSubmitted,
     FlowSummary,
@@ -463,6 +466,7 @@ from flowfabric.model.schedule import (
     Timing,
     Triggered,
 )
+from flowfabric.model.session import Session, SessionEnded, SessionOpened
 from flowfabric.model.state import BlockingReason, PublicState
 from flowfabric.model.statistic import HOUR_MS, SpendingPage, Statistics, Step
 from flowfabric.model.stream import Appended, NewFrame, StreamPage, Summary, Visibility
@@ -2417,6 +2421,16 @@ class Methods(ABC):
         """
         return await self.call(AckCancelMember(flow_id=flow_id, execution_id=execution_id))
 
+    async def retry_flow(
+        self, *, flow_id: str, reason: str = "", actor: str | None = None
+    ) -> FlowRetried:
+        """Run failed, expired and cancelled members again, and those skipped because of them.
+
+        Members that succeeded are left alone, and so are those that a join did without. At most
+        `limits.RETRIED_AT_ONCE` are replayed, all or none; call again while some are left.
+        """
+        return await self.call(RetryFlow(flow_id=flow_id, reason=reason, actor=actor))
+
     async def spawn_children(
         self, handle: Handle, children: Sequence[NewExecution], *, entries: Sequence[NewEntry] = ()
     ) -> Spawned:
@@ -3331,10 +3345,17 @@ class Methods(ABC):
         )
 
     async def list_lanes(
-        self, *, cursor: str | None = None, limit: int = limits.PAGE_DEFAULT
+        self,
+        *,
+        with_counts: bool = True,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
     ) -> Page[LaneSummary]:
-        """Lanes by name, with their switch and counts per state."""
-        return await self.call(ListLanes(cursor=cursor, limit=limit))
+        """Lanes by name, with their switch and counts per state.
+
+        Counting reads a row for each execution; without counts only the catalog is read.
+        """
+        return await self.call(ListLanes(with_counts=with_counts, cursor=cursor, limit=limit))
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -3544,6 +3565,45 @@ class Methods(ABC):
                 quota_policy_ids=quota_policy_ids,
             )
         )
+
+    # --- sessions -------------------------------------------------------------------------------
+
+    async def open_session(
+        self,
+        *,
+        way: str,
+        token: Token | None = None,
+        subject: str = "",
+        roles: Sequence[str] = (),
+        idle_ms: int = limits.SESSION_IDLE_MS_DEFAULT,
+        life_ms: int = limits.SESSION_LIFE_MS_DEFAULT,
+        replaces: Token | None = None,
+    ) -> SessionOpened:
+        """Begin a session; its text is in the answer, and nowhere else ever again.
+
+        `way`: token, link, oidc or proxy. `token`: the access token that is shown; the session ends
+        with it. Of the other ways `subject` is the name of the person, and `roles` are its groups.
+        `replaces`: the text of a session that ends with this.
+        """
+        return await self.call(
+            OpenSession(
+                way=way,
+                token=token,
+                subject=subject,
+                roles=roles,
+                idle_ms=idle_ms,
+                life_ms=life_ms,
+                replaces=replaces,
+            )
+        )
+
+    async def read_session(self, *, text: Token) -> Session:
+        """The session of this text, if it is open; its use is noted now and then."""
+        return await self.call(ReadSession(text=text))
+
+    async def end_session(self, *, text: Token) -> SessionEnded:
+        """End a session: servers refuse it where hints reach them, elsewhere within 30 seconds."""
+        return await self.call(EndSession(text=text))
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -3792,8 +3852,8 @@ class Methods(ABC):
     async def read_gauges(self) -> Gauges:
         """Ready, running and suspended work by lane, live workers, and what no worker can run.
 
-        It costs a bounded look into indexes, however much has ended. It is asked for beside the
-        store; a server shows the same numbers as metrics.
+        It costs a bounded look into indexes, however much has ended. A server shows the same
+        numbers as metrics, which it reads once in ten seconds.
         """
         return await self.call(ReadGauges())
 

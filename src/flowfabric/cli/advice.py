@@ -19,7 +19,9 @@ Names = Callable[[EngineBackend], Awaitable[list[str]]]
 
 async def lanes(engine: EngineBackend) -> list[str]:
     """Every lane that has or had work, or was switched."""
-    found = await every_item(lambda at: engine.list_lanes(cursor=at, limit=PAGE_MAX))
+    found = await every_item(
+        lambda at: engine.list_lanes(with_counts=False, cursor=at, limit=PAGE_MAX)
+    )
     return [lane.lane_id for lane in found]
 
 

@@ -36,6 +36,7 @@ from flowfabric.engine.operations import executions as executions
 from flowfabric.engine.operations import finding as finding
 from flowfabric.engine.operations import flow_graphs as flow_graphs
 from flowfabric.engine.operations import flow_reads as flow_reads
+from flowfabric.engine.operations import flow_retry as flow_retry
 from flowfabric.engine.operations import flows as flows
 from flowfabric.engine.operations import gauges as gauges
 from flowfabric.engine.operations import grants as grants
@@ -51,6 +52,7 @@ from flowfabric.engine.operations import quotas as quotas
 from flowfabric.engine.operations import repairs as repairs
 from flowfabric.engine.operations import retries as retries
 from flowfabric.engine.operations import schedules as schedules
+from flowfabric.engine.operations import sessions as sessions
 from flowfabric.engine.operations import signals as signals
 from flowfabric.engine.operations import spend as spend
 from flowfabric.engine.operations import statistics as statistics

@@ -11,6 +11,7 @@ from typing import Final
 from flowfabric import limits
 from flowfabric.errors import InvalidInput
 from flowfabric.model.shown import shown
+from flowfabric.model.times import span as span
 
 Duration = str | int | float | timedelta
 Moment = Duration | datetime
@@ -23,7 +24,6 @@ _UNIT_MS: Final = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
-_STEPS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _HOW: Final = 'write "500ms", "30s", "10m", "1h30m" or "2d", a number of seconds, or a timedelta'
 
@@ -57,29 +57,6 @@ def to_datetime(instant: int) -> datetime:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-
-
-def span(duration_ms: int) -> str:
-    """A duration in at most two units.
-
-    >>> span(5_400_000), span(2_300), span(40)
-    ('1h 30m', '2.3s', '40ms')
-    """
-    if duration_ms < 1000:
-        return f"{duration_ms}ms"
-    if duration_ms < 10_000:
-        return f"{duration_ms / 1000:.1f}s"
-    parts = []
-    left = duration_ms
-    for unit, size in _STEPS:
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count}{unit}")
-        elif parts:
-            break
-        if len(parts) == 2:
-            break
-    return " ".join(parts)
 
 
 def _read(value: object, field: str) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from flowfabric.clock import monotonic
-from flowfabric.errors import FlowFabricError, NotAcceptable, UriTooLong
+from flowfabric.errors import FlowFabricError, NotAcceptable, StoreError, UriTooLong
 from flowfabric.ids import new_secret_id
 from flowfabric.server.access.guard import refuse_in_address
 from flowfabric.server.compressing import compressed
@@ -24,10 +24,12 @@ from flowfabric.server.exchange import (
 )
 from flowfabric.server.hosts import Hosts
 from flowfabric.server.lines import REQUEST, told
-from flowfabric.server.problems import answer_of, answer_of_defect
+from flowfabric.server.problems import DEFECT, answer_of, answer_of_defect
 from flowfabric.server.routes.route import Route
 from flowfabric.server.routes.table import RouteTable
 from flowfabric.server.service import Service
+from flowfabric.server.ui.pages import places_of
+from flowfabric.server.ui.refusals import is_for_people, refusal
 
 _LOGGER = logging.getLogger("flowfabric.server")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -42,7 +44,9 @@ class Application:
 
     def __init__(self, service: Service, routes: Iterable[Route]) -> None:
         self.service = service
-        self.table = RouteTable(routes)
+        has_ui = service.settings.ui
+        self.table = RouteTable(each for each in routes if has_ui or not each.is_page)
+        service.places = places_of(self.table.routes)
         self._hosts = Hosts(service.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,10 +92,17 @@ class Application:
         except FlowFabricError as error:
             if error.status >= 500 and not error.retryable:
                 _LOGGER.error("request %s: %s", call.request_id, error.code, exc_info=error)
-            return answer_of(error, call.request_id)
+            return self._refused(call, error, answer_of(error, call.request_id))
         except Exception as error:  # noqa: BLE001 - a defect has an answer, too
             what = call.method if call.route is None else f"{call.method} {call.route.path}"
-            return answer_of_defect(error, call.request_id, what)
+            answer = answer_of_defect(error, call.request_id, what)
+            return self._refused(call, StoreError(DEFECT), answer)
+
+    def _refused(self, call: Call, error: FlowFabricError, answer: Answer) -> Answer:
+        """An error as JSON, or as a page where a page was asked for."""
+        if self.service.settings.ui and is_for_people(call):
+            return refusal(self.service, call, error, answer)
+        return answer
 
 
 def check_length(path: bytes, query: bytes) -> None:

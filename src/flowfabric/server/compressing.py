@@ -24,6 +24,8 @@ async def compressed(call: Call, answer: Answer) -> Answer:
     """
     if len(answer.body) <= _LEAST or not _is_text(answer) or _is_secret(answer):
         return answer
+    if any(name == b"vary" for name, _ in answer.headers):  # its own handler has chosen
+        return answer
     headers = (*answer.headers, _VARY)
     if not _takes_gzip(call):
         return Answer(answer.body, status=answer.status, media=answer.media, headers=headers)

@@ -6,7 +6,7 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
@@ -40,6 +40,7 @@ class Call:
         "__dict__",
         "caller",
         "headers",
+        "kept",
         "method",
         "params",
         "receive",
@@ -58,6 +59,7 @@ class Call:
         self.params: Mapping[str, str] = {}
         self.caller: Caller = ANYBODY
         self.route: Route | None = None
+        self.kept: bytes | None = None
 
     @property
     def row(self) -> Route:
@@ -113,13 +115,17 @@ class Call:
         """Whether it comes from a program of this machine, and not through a proxy."""
         if b"x-forwarded-for" in self.headers or b"forwarded" in self.headers:
             return False
-        try:
-            return not self.address or ip_address(self.address).is_loopback
-        except ValueError:
-            return False
+        return not self.address or _is_loopback(self.address)
+
+    async def kept_body(self, most: int) -> bytes:
+        """The body, which can be read again."""
+        self.kept = await self.body(most)
+        return self.kept
 
     async def body(self, most: int) -> bytes:
         """The body, inflated; more than so many bytes are refused before they are read."""
+        if self.kept is not None:
+            return self.kept
         announced = self.headers.get(b"content-length")
         if announced is not None and _number(announced) > most:
             raise too_large(most)
@@ -167,6 +173,14 @@ class Call:
         """Return when the client has closed the connection."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+
+@lru_cache(1_024)
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _number(digits: bytes) -> float:

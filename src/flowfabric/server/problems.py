@@ -12,7 +12,7 @@ from flowfabric.server.plain import problem
 
 _LOGGER = logging.getLogger("flowfabric.server")
 _RETRY_AFTER_MS: Final = 1_000
-_DEFECT: Final = "a defect of the server; its log has the cause under this request id"
+DEFECT: Final = "a defect of the server; its log has the cause under this request id"
 
 
 def answer_of(error: FlowFabricError, request_id: str) -> Answer:
@@ -38,5 +38,5 @@ def answer_of(error: FlowFabricError, request_id: str) -> Answer:
 def answer_of_defect(error: BaseException, request_id: str, what: str) -> Answer:
     """Anything else: a fixed text; the log has the rest."""
     _LOGGER.error("request %s (%s) failed", request_id, what, exc_info=error)
-    told = StoreError(_DEFECT)
+    told = StoreError(DEFECT)
     return answer_of(told, request_id)

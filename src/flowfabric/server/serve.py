@@ -18,7 +18,7 @@ from flowfabric.server.access.guard import Guard
 from flowfabric.server.app import Application
 from flowfabric.server.exchange import Receive, Scope, Send
 from flowfabric.server.opening import check_certificate, check_exposed, check_guarded
-from flowfabric.server.routes.all import ROUTES
+from flowfabric.server.routes.all import ALL_ROUTES
 from flowfabric.server.service import Service
 from flowfabric.server.settings import ServerSettings
 
@@ -49,7 +49,7 @@ class Server:
     ) -> None:
         self.settings = settings or ServerSettings()
         self.service = Service(engine, self.settings, guard)
-        self.application: Asgi = Application(self.service, ROUTES)
+        self.application: Asgi = Application(self.service, ALL_ROUTES)
         self.service.cut = lambda call: self.cut(call.scope)
         self._socket: socket.socket | None = None
         self._is_opened = False
@@ -89,6 +89,10 @@ class Server:
     async def start(self) -> None:
         """Listen, and answer from now on; operations once it is opened."""
         self.service.is_open = self._is_opened
+        if self.settings.ui:
+            from flowfabric.server.ui.rendering import prepare
+
+            prepare()
         import uvicorn  # only a server needs it
 
         from flowfabric.server.connections import Connection, Crowd

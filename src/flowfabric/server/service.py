@@ -27,16 +27,20 @@ from flowfabric.metrics.pulse import Pulse
 from flowfabric.server.access.border import Border
 from flowfabric.server.access.caller import Caller
 from flowfabric.server.access.guard import Guard, TokenGuard
-from flowfabric.server.access.origin import refuse_other_sites
+from flowfabric.server.access.once import OnceLinks
+from flowfabric.server.access.origin import SAFE, refuse_other_sites
 from flowfabric.server.access.rates import Rates
+from flowfabric.server.access.sessions import require_own_page
 from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
 from flowfabric.server.metering import Metering
 from flowfabric.server.patience import Endings, Patience
+from flowfabric.server.places import Place
 from flowfabric.server.routes.route import Route, Size
 from flowfabric.server.settings import ServerSettings
 from flowfabric.server.streams.beats import Beats
 from flowfabric.server.streams.feeds import Feeds
+from flowfabric.server.streams.watches import Watches
 
 _LATER_MS: Final = 1_000
 _STORE_S: Final = 1.0  # for the store to answer a probe
@@ -68,7 +72,8 @@ class Service:
         self.engine = engine
         self.settings = settings
         self.rates = Rates(settings)
-        self.guard: Guard = guard or TokenGuard(engine, self.rates)
+        self.guard: Guard = guard or TokenGuard(engine, self.rates, settings)
+        self.once = OnceLinks()
         self.border = Border(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen
@@ -84,6 +89,8 @@ class Service:
         self.metering = Metering(engine) if settings.metrics else None
         self.beats = Beats(self.stopping)
         self.feeds = Feeds(engine)
+        self.watches = Watches(engine)
+        self.places: tuple[Place, ...] = ()  # of the dashboard, as its navigation has them
         self.cut: Callable[[Call], None] = _leave  # end a connection that takes nothing
         self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}
@@ -163,6 +170,8 @@ class Service:
             self.rates.count(call.caller, call.address)
             if _is_expensive(call, route):
                 self.rates.count_expensive(call.caller, call.address)
+        if call.caller.session is not None and call.method not in SAFE:
+            await require_own_page(self.settings, call, self.body_limit(route.size))
         route.check(call.caller)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:

@@ -14,6 +14,7 @@ from flowfabric.model.checks import check_flag, check_integer, check_list, check
 from flowfabric.model.record import Record, defaults_of
 
 _TEXT_BYTES: Final = 1_024
+_YEAR_MS: Final = 31_536_000_000
 LOG_FORMATS: Final = ("auto", "text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -118,6 +119,12 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     rate_login: Annotated[
         int, _count("failures a minute of one address to show a valid token", 1, 10_000_000)
     ] = 20
+    session_idle_ms: Annotated[
+        int, _duration("a session of a browser is over after so long without use", 60_000, _YEAR_MS)
+    ] = 43_200_000
+    session_max_ms: Annotated[int, _duration("and after so long in any case", 60_000, _YEAR_MS)] = (
+        604_800_000
+    )
     drain_delay_ms: Annotated[
         int, _duration("on SIGTERM: between “not ready” and the end of waits", 0, 600_000)
     ] = 2_000
@@ -127,6 +134,7 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     store_wait_ms: Annotated[
         int, _duration("at the start: how long a store that is down is waited for", 0, 3_600_000)
     ] = 60_000
+    ui: Annotated[bool, _flag("serve the dashboard under `/ui`")] = True
     metrics: Annotated[bool, _flag("serve `/metrics`")] = True
     metrics_auth: Annotated[bool, _flag("`/metrics` needs a token on loopback, too")] = False
     log_format: Annotated[

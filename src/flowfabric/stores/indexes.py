@@ -20,6 +20,7 @@ from flowfabric.stores.tables import (
     ADMISSIONS,
     ASKERS,
     ASKS,
+    AUDIT,
     DEAD,
     EDGES,
     EDGES_AHEAD,
@@ -336,6 +337,12 @@ FAIR_KEYS: Final = Index(
     also=("execution_id",),
 )
 
+# The audit trail, by time
+AUDIT_BY_ACTOR: Final = Index("ff_audit_actor", AUDIT, "actor", "occurred_at")
+AUDIT_BY_ACTION: Final = Index("ff_audit_action", AUDIT, "action", "occurred_at")
+AUDIT_BY_SUBJECT: Final = Index("ff_audit_subject", AUDIT, "subject", "occurred_at")
+AUDIT_BY_NAMESPACE: Final = Index("ff_audit_namespace", AUDIT, "namespace", "occurred_at")
+
 # Schedules
 SCHEDULES_OF_ORIGIN: Final = Index(
     "ff_schedule_origin", SCHEDULES, "namespace", "origin", present="origin"
@@ -376,6 +383,10 @@ INDEXES: Final[tuple[Index[Any], ...]] = (
     FAIR_TAGS,
     FAIR_KEYS,
     SCHEDULES_OF_ORIGIN,
+    AUDIT_BY_ACTOR,
+    AUDIT_BY_ACTION,
+    AUDIT_BY_SUBJECT,
+    AUDIT_BY_NAMESPACE,
     *DUE_OF.values(),
 )
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from flowfabric.model.access import AccessTokenRow
 from flowfabric.model.answer import AnswerRow
 from flowfabric.model.ask import AllowanceRow, AskerRow, AskRow
+from flowfabric.model.audit import AuditRow
 from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import (
     AttachmentRow,
@@ -40,6 +41,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.retry import RetryRow
 from flowfabric.model.route import Lane
 from flowfabric.model.schedule import ScheduleRow, TickRow
+from flowfabric.model.session import SessionRow
 from flowfabric.model.statistic import NOTHING, MinuteRow, RollUpRow, SeenUsage, SpendRow
 from flowfabric.model.stream import FrameMark, FrameRow, StreamRow, SummaryRow
 from flowfabric.model.suspension import (
@@ -104,6 +106,9 @@ ANSWERS: Final = Table("ff_lease_answer", AnswerRow, 2, of_execution=True)
 SECRETS: Final = Table("ff_waitpoint_hmac", SecretRow, 1)
 
 ACCESS_TOKENS: Final = Table("ff_access_token", AccessTokenRow, 1)
+SESSIONS: Final = Table("ff_session", SessionRow, 1)
+# Rows are only ever added.
+AUDIT: Final = Table("ff_audit", AuditRow, 2, due="expires_at", absent={"details": {}})
 
 LANES: Final = Table(
     "ff_lane_registry",
@@ -220,6 +225,8 @@ SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     MINUTES,
     SPEND_MINUTES,
     TICKS,
+    SESSIONS,
+    AUDIT,
 )
 TABLES: Final[tuple[Table[Any], ...]] = (
     BUDGETS,
@@ -249,6 +256,8 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     ANSWERS,
     SECRETS,
     ACCESS_TOKENS,
+    SESSIONS,
+    AUDIT,
     FLOWS,
     MEMBERS,
     EDGES,

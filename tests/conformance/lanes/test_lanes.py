@@ -23,6 +23,8 @@ async def test_a_lane_is_known_from_its_first_use(lab: Lab) -> None:
     ]
     assert page.items[0].counts == {"waiting": 1, "delayed": 1}
     assert page.next_cursor is None
+    uncounted = await lab.engine.list_lanes(with_counts=False)
+    assert [(lane.lane_id, lane.counts) for lane in uncounted.items] == [("a", {}), ("b", {})]
 
 
 @scenario

@@ -92,6 +92,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     owned.Ended,
     owned.Granted,
     trusted.Trusted,
+    trusted.SignedIn,
 )
 KINDS: Final[dict[str, Living]] = {kind.lane: kind() for kind in _ALL}
 

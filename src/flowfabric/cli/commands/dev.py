@@ -44,7 +44,7 @@ async def dev(call: Call) -> Exit:
     form = "json" if logs_as_json(settings, call.terminal) else "text"
     level = logging.DEBUG if call.arguments.debug else logging.WARNING  # workers tell what is done
     write_logs(call.terminal.err, level=level, form=form)
-    serving = Serving(call, server_for(call, settings), migrate=True)
+    serving = Serving(call, server_for(call, settings), migrate=True, shows_login=True)
     given: dict[str, Any] = {
         "app": call.arguments.app,
         "url": call.url,

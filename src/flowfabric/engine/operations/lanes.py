@@ -16,7 +16,7 @@ from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers, commands
 from flowfabric.kernel.place.lanes import ConfigureLane, SwitchLane
 from flowfabric.model.budget import ScopeType
-from flowfabric.model.checks import check_integer, check_lane, clip_text
+from flowfabric.model.checks import check_flag, check_integer, check_lane, clip_text
 from flowfabric.model.limit_checks import check_bounds, check_weights, check_word
 from flowfabric.model.results import LaneConfigured, LaneSummary
 from flowfabric.model.route import Lane, LaneState
@@ -101,7 +101,8 @@ async def list_lanes(machine: Machine, request: api.ListLanes) -> Page[LaneSumma
     """By name."""
     limit, after = check_limit(request.limit), _LANES.place(request.cursor)
     catalog = await machine.read(lambda reader: reader.catalog())
-    counts = await count_by_lane(machine)
+    is_counted = check_flag(request.with_counts, field="with_counts")
+    counts = await count_by_lane(machine) if is_counted else {}
     names = sorted(name for name in catalog.lanes if after is None or name > after[0])
     return _LANES.page(
         names,

@@ -19,6 +19,7 @@ from flowfabric.sdk.context.children import Family, Parent, Spawning, SyncSpawni
 from flowfabric.sdk.context.conditions import ANYTHING, Waitable
 from flowfabric.sdk.context.emitting import Emitter, Emitting, SyncEmitting
 from flowfabric.sdk.context.journaling import Journaling, SyncJournaling
+from flowfabric.sdk.context.later import SyncRacing
 from flowfabric.sdk.context.mail import Receiving, SyncReceiving
 from flowfabric.sdk.context.received import Ended, ReceivedSignal, Waitpoint
 from flowfabric.sdk.context.spending import HOLD_FOR, Spend, SyncSpend, report_usage
@@ -339,6 +340,7 @@ class Context(ExecutionFacts, Journaling, Waiting, Receiving, Spawning, Emitting
 class SyncContext(
     ExecutionFacts,
     SyncJournaling,
+    SyncRacing,
     SyncWaiting,
     SyncReceiving,
     SyncSpawning,

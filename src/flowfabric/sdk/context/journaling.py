@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import (
     Any,
@@ -42,7 +42,7 @@ from flowfabric.sdk.journal.branches import (
 )
 from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.plan import plan_of_value
-from flowfabric.sdk.journal.scopes import check_step_name, own_scope
+from flowfabric.sdk.journal.scopes import Scope, check_step_name, own_scope
 from flowfabric.sdk.journal.steps import Stepper, SyncStepper, prepared
 
 P = ParamSpec("P")
@@ -67,6 +67,27 @@ def encoded_state(value: Any) -> bytes:
         detail = f"state: {len(data)} bytes is over the limit {most}"
         raise PayloadTooLarge(detail, field="state", limit=most)
     return data
+
+
+async def raced(
+    journal: Journal,
+    family: Family,
+    works: Sequence[Any],
+    successes: bool,
+    losers: str,
+    scope: Scope | None = None,
+) -> tuple[int, Any]:
+    """The first of calls, coroutines and children."""
+    check_flag(successes, field="successes")
+    if losers not in _LOSERS:
+        detail = f"losers: {shown(losers, 80)} is not one of {', '.join(_LOSERS)}"
+        raise InvalidInput(detail, field="losers")
+    several = [family.result(each) if isinstance(each, Child) else each for each in works]
+    try:
+        return await first_of(journal, several, successes=successes, scope=scope)
+    finally:
+        if losers == "cancel" and not journal.owner.is_stopped:
+            await family.cancel_open([each for each in works if isinstance(each, Child)])
 
 
 class JournalFacts:
@@ -289,18 +310,7 @@ class Journaling(JournalFacts):
         `successes`: the first that succeeds. Children that are not the first go on, or with
         `losers="cancel"` are cancelled, too.
         """
-        check_flag(successes, field="successes")
-        if losers not in _LOSERS:
-            detail = f"losers: {shown(losers, 80)} is not one of {', '.join(_LOSERS)}"
-            raise InvalidInput(detail, field="losers")
-        several = [self._family.result(each) if isinstance(each, Child) else each for each in works]
-        try:
-            index, answer = await first_of(self._journal, several, successes=successes)
-        finally:
-            if losers == "cancel" and not self._owner.is_stopped:
-                children = [each for each in works if isinstance(each, Child)]
-                await self._family.cancel_open(children)
-        return index, answer
+        return await raced(self._journal, self._family, works, successes, losers)
 
     def as_completed(self, **works: Any) -> AsyncGenerator[tuple[str, Completed[Any]], None]:
         """Each by its name as it ends.

@@ -381,7 +381,7 @@ class Waiting(Waits):
 
     async def sleep_until(self, instant: datetime) -> None:
         """Sleep until an instant, by the store's clock."""
-        await sleep_until(self._owner, self._here(), _checked(instant))
+        await sleep_until(self._owner, self._here(), checked_instant(instant))
 
     @overload
     async def wait_for(
@@ -437,7 +437,7 @@ class SyncWaiting(Waits):
 
     def sleep_until(self, instant: datetime) -> None:
         """Sleep until an instant, by the store's clock."""
-        self._blocking(sleep_until(self._owner, self._here(), _checked(instant)))
+        self._blocking(sleep_until(self._owner, self._here(), checked_instant(instant)))
 
     @overload
     def wait_for(
@@ -481,7 +481,8 @@ class SyncWaiting(Waits):
         return self._owner.wait_for(operation)
 
 
-def _checked(instant: object) -> datetime:
+def checked_instant(instant: object) -> datetime:
+    """What `sleep_until` takes."""
     if not isinstance(instant, datetime):
         detail = f"sleep_until: expected a datetime, got {type(instant).__name__}"
         raise InvalidInput(detail, field="sleep_until")

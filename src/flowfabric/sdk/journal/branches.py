@@ -22,6 +22,7 @@ from flowfabric.sdk.errors import JournalMismatch, OutsideScope
 from flowfabric.sdk.journal.calls import StepCall
 from flowfabric.sdk.journal.failures import Failure
 from flowfabric.sdk.journal.journal import Journal
+from flowfabric.sdk.journal.laters import LaterWait
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo, check_step_name, here, own_scope
 from flowfabric.sdk.threads import Threads
 
@@ -161,11 +162,14 @@ def _same(work: Awaitable[T]) -> Awaitable[T]:
     return work
 
 
-async def first_of(journal: Journal, works: Sequence[Any], *, successes: bool) -> tuple[int, Any]:
-    """The first that ends, by its index: it is recorded, and the others are cancelled."""
+async def first_of(
+    journal: Journal, works: Sequence[Any], *, successes: bool, scope: Scope | None = None
+) -> tuple[int, Any]:
+    """The first that ends, by its index: it is recorded, and the others are cancelled. `scope`: of
+    the thread that waits for it."""
     if not works:
         raise InvalidInput("first_of: give at least one", field="first_of")
-    scope = own_scope("first_of", journal)
+    scope = scope or own_scope("first_of", journal)
     key = scope.key("first_of").now
     asked = journal.ask(scope, key, kind=EntryKind.WINNER)
     for work in works:
@@ -249,11 +253,11 @@ class Completed(Generic[T]):
 
 
 async def as_completed(
-    journal: Journal, works: Mapping[str, Any]
+    journal: Journal, works: Mapping[str, Any], scope: Scope | None = None
 ) -> AsyncGenerator[tuple[str, Completed[Any]], None]:
     """Each with its name as it ends; every run of the handler gets them in the order of the
-    first."""
-    scope = own_scope("as_completed", journal)
+    first. `scope`: of the thread that waits for it."""
+    scope = scope or own_scope("as_completed", journal)
     key = scope.key("as_completed").now
     journal.count(scope, key)
     _check_count(journal, len(works))
@@ -340,8 +344,10 @@ def gather_blocking(journal: Journal, works: Sequence[Any]) -> list[Any]:
     key = scope.key("gather").now
     journal.count(scope, key)
     for work in works:
-        if not isinstance(work, StepCall):
-            detail = f"gather: {shown(work, 80)} is no child or call made by `later`"
+        if not isinstance(work, StepCall | LaterWait):
+            detail = (
+                f"gather: {shown(work, 80)} is no child, call made by `later` or wait of ctx.later"
+            )
             raise InvalidInput(detail, field="gather")
     jobs = [work.blocking for work in works]
     return _in_threads(journal, key, jobs, min(len(jobs), AT_ONCE) or 1)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from flowfabric import limits
 from flowfabric.api.waits import StayPending, SuspendRequest, UsePending
@@ -81,6 +81,7 @@ class Room:
         self._places: set[str] = set()  # keys at which branches wait, or are about to
         self._jobs = 0  # of a sync handler: how many run in threads
         self._counting = threading.Lock()
+        self._joins: set[asyncio.Task[Any]] = set()  # of a sync handler: threads wait for them
 
     # --- for branches ----------------------------------------------------------------------------
 
@@ -115,6 +116,17 @@ class Room:
             self._jobs -= 1
         with suppress(RuntimeError):  # the loop is closed with the worker
             self._owner.loop.call_soon_threadsafe(self.wake)
+
+    @contextmanager
+    def joining(self) -> Iterator[None]:
+        """The current task joins branches, and a thread of a sync handler waits for it."""
+        if (task := asyncio.current_task()) is not None:
+            self._joins.add(task)
+        try:
+            yield
+        finally:
+            self._joins.discard(cast("asyncio.Task[Any]", task))
+            self.wake()
 
     def reserve(self, wait: str, places: Sequence[str]) -> None:
         """A wait is about to open these places. Two waits at one would share its signals."""
@@ -222,9 +234,12 @@ class Room:
         owner = self._owner
         home = owner.home
         open_waits = [each for each in self._waiters if each.future and not each.future.done()]
-        if not isinstance(home, asyncio.Task):
-            return len(open_waits) >= max(1, self._jobs)
         waiting = {each.task for each in open_waits}
+        if not isinstance(home, asyncio.Task):
+            # Each thread waits by itself, or for branches.
+            alone = sum(each.task not in owner.journal.branches for each in open_waits)
+            joined = sum(is_stuck(each, waiting.__contains__) for each in self._joins)
+            return alone + joined >= max(1, self._jobs)
         tasks = [home, *owner.journal.branches]
         return all(is_stuck(each, waiting.__contains__) for each in tasks if not each.done())
 

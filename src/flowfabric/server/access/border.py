@@ -14,6 +14,7 @@ from flowfabric.api.access import CreateAccessToken, FindNamespaces, ListAccessT
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.budgets import CreateBudget
 from flowfabric.api.executions import CountExecutions, CreateExecutions
+from flowfabric.api.lanes import ListLanes
 from flowfabric.api.leases import Claim
 from flowfabric.api.operation import Operation, Request, Scope
 from flowfabric.api.page import Page
@@ -240,7 +241,7 @@ class Border:
             return reply
         if name in SIFTED:
             return await self._sifted(caller, name, reply)
-        if name == "list_lanes":
+        if isinstance(passed.request, ListLanes) and passed.request.with_counts:
             return await self._own_counts(caller, reply)
         return reply
 

@@ -7,7 +7,8 @@ from typing import Final
 from flowfabric.api.operation import Scope
 from flowfabric.errors import InvalidInput, MissingNamespace, MissingScope, Unauthorized
 from flowfabric.model.access import AccessToken, granted
-from flowfabric.model.record import Record
+from flowfabric.model.record import Record, replace
+from flowfabric.model.session import Session, Way
 
 EVERYTHING: Final = frozenset(Scope)
 
@@ -23,6 +24,7 @@ class Caller(Record, frozen=True, kw_only=True):
     namespaces: frozenset[str] | None
     speaks_for: bool = False  # it may name another in whose name it acts
     is_known: bool = True
+    session: Session | None = None  # by which it was proved, if not by a token
 
     def require(self, *scopes: Scope) -> None:
         """Refuse without one of the scopes; the first is the one to ask for."""
@@ -68,6 +70,16 @@ def caller_with(token: AccessToken) -> Caller:
         namespaces=None if token.namespaces is None else frozenset(token.namespaces),
         speaks_for=token.speaks_for,
     )
+
+
+def caller_in(session: Session) -> Caller:
+    """Whose session it is: what a token allows, allows the session that was begun with it."""
+    if session.token is not None:
+        return replace(caller_with(session.token), session=session)
+    if session.way is Way.LINK:  # the link came from the terminal of this very program
+        actor = f"user:{session.subject}"
+        return Caller(actor=actor, scopes=EVERYTHING, namespaces=None, session=session)
+    raise Unauthorized
 
 
 ANYBODY: Final = Caller(actor=None, scopes=frozenset(), namespaces=frozenset(), is_known=False)

@@ -1,4 +1,5 @@
-"""Who a request comes from: proved by its token, or by its coming from this machine."""
+"""Who a request comes from: proved by its token, by the session of its browser, or by its coming
+from this machine."""
 
 from __future__ import annotations
 
@@ -11,12 +12,21 @@ from urllib.parse import unquote_to_bytes
 from flowfabric.api.access import Authenticate, ListAccessTokens
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.hints import ACCESS_TOPIC
+from flowfabric.api.sessions import ReadSession
 from flowfabric.clock import monotonic
 from flowfabric.errors import InvalidInput, Unauthorized
 from flowfabric.model.access import looks_like_token
 from flowfabric.model.suspension import Token
-from flowfabric.server.access.caller import ANYBODY, UNGUARDED, Caller, caller_with
+from flowfabric.server.access.caller import (
+    ANYBODY,
+    UNGUARDED,
+    Caller,
+    caller_in,
+    caller_with,
+)
 from flowfabric.server.access.rates import Rates
+from flowfabric.server.access.sessions import text_of
+from flowfabric.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from flowfabric.server.exchange import Call
@@ -74,18 +84,24 @@ class _Known(NamedTuple):
 
 
 class TokenGuard:
-    """Tells callers by their tokens. While no token was ever made, programs of this machine are
-    allowed everything, and the server listens to no others.
+    """Tells callers by their tokens and sessions. While no token was ever made, programs of this
+    machine are allowed everything, and the server listens to no others.
 
-    What the store said of a token holds for 30 seconds, unless a hint tells that tokens have
-    changed. The text of a token is kept nowhere: what is remembered is found by a hash of it.
+    What the store said of one holds for 30 seconds, unless a hint tells that some have changed. No
+    text is kept: what is remembered is found by a hash of it.
     """
 
     def __init__(
-        self, engine: EngineBackend, rates: Rates, *, now: Callable[[], float] = monotonic
+        self,
+        engine: EngineBackend,
+        rates: Rates,
+        settings: ServerSettings,
+        *,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self._engine = engine
         self._rates = rates
+        self._settings = settings
         self._now = now
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._changes = 0
@@ -126,9 +142,13 @@ class TokenGuard:
         return self._has_tokens
 
     async def caller_of(self, call: Call) -> Caller:
-        """By its header `Authorization`."""
+        """By its header `Authorization`, else by its cookie."""
         given = call.all_headers(b"authorization")
         if not given:
+            text = text_of(self._settings, call)
+            found = None if text is None else await self._in_session(text, call.address)
+            if found is not None:
+                return found
             return ANYBODY if await self.has_tokens() else UNGUARDED
         value = given[0].strip()
         is_bearer = value[: len(_SCHEME)].lower() == _SCHEME
@@ -137,13 +157,41 @@ class TokenGuard:
             raise Unauthorized
         return await self._shown(value[len(_SCHEME) :].strip(), call.address)
 
-    async def _shown(self, text: bytes, address: str) -> Caller:
-        mark = hashlib.sha256(text).digest()
-        now = self._now()
+    async def _in_session(self, text: str, address: str) -> Caller | None:
+        """Whose session it is; None if it is over. Whoever has an old cookie is not guessing."""
+        mark = _mark(b"session", text.encode("latin-1"))
+        if (known := self._kept(mark)) is not None:
+            return known
+        self._rates.require_room(address)
+        asked = self._changes
+        try:
+            session = await self._engine.call(ReadSession(text=Token(text)))
+            caller = caller_in(session)
+        except Unauthorized:
+            return None
+        await self._keep(mark, caller, session.ends_at, asked)
+        return caller
+
+    def _kept(self, mark: bytes) -> Caller | None:
         known = self._known.get(mark)
-        if known is not None and now < known.until:
+        if known is not None and self._now() < known.until:
             return known.caller
         self._known.pop(mark, None)
+        return None
+
+    async def _keep(self, mark: bytes, caller: Caller, ends_at: int, asked: int) -> None:
+        """Believe it for a while, unless a hint came since it was asked for: it may have ended."""
+        now = self._now()
+        life_s = (ends_at - await self._engine.server_time_ms()) / 1_000
+        if asked == self._changes:
+            self._known[mark] = _Known(caller, now + min(_KEPT_S, life_s))
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+
+    async def _shown(self, text: bytes, address: str) -> Caller:
+        mark = _mark(b"token", text)
+        if (known := self._kept(mark)) is not None:
+            return known
         self._rates.require_trials(address)
         asked = self._changes
         try:
@@ -152,12 +200,13 @@ class TokenGuard:
             self._rates.failed(address)
             raise
         caller = caller_with(token)
-        life_s = (token.expires_at - await self._engine.server_time_ms()) / 1_000
-        if asked == self._changes:  # or it may have been revoked meanwhile
-            self._known[mark] = _Known(caller, now + min(_KEPT_S, life_s))
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        await self._keep(mark, caller, token.expires_at, asked)
         return caller
+
+
+def _mark(what: bytes, text: bytes) -> bytes:
+    """By which a token or a session is remembered: its text is kept nowhere."""
+    return hashlib.sha256(what + b" " + text).digest()
 
 
 def refuse_in_address(call: Call) -> None:

@@ -64,6 +64,11 @@ class Rates:
         """Refuse a caller that asks too often for what reads much."""
         _take(self._of_expensive, caller.actor or address, "expensive")
 
+    def require_room(self, address: str) -> None:
+        """Refuse an address that has asked too often without a token."""
+        if wait_ms := self._of_address.wait_ms(address):
+            raise RateLimited("this caller asks too often", retry_after_ms=wait_ms)
+
     def require_trials(self, address: str) -> None:
         """Refuse an address from which too many tokens were tried that open nothing."""
         if wait_ms := self._failures.wait_ms(address):

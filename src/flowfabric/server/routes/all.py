@@ -18,6 +18,7 @@ from flowfabric.server.routes.schedules import ADMIN_ROUTES, SCHEDULE_ROUTES
 from flowfabric.server.routes.tokens import TOKEN_ROUTES
 from flowfabric.server.routes.waits import WAIT_ROUTES
 from flowfabric.server.routes.workers import WORKER_ROUTES
+from flowfabric.server.ui.all import UI_ROUTES
 
 DESCRIPTION: Final = Description(
     (
@@ -36,4 +37,6 @@ DESCRIPTION: Final = Description(
         *OWN_ROUTES,
     )
 )
+# The API, and with it what is for people.
 ROUTES: Final[tuple[Route, ...]] = DESCRIPTION.routes
+ALL_ROUTES: Final[tuple[Route, ...]] = (*ROUTES, *UI_ROUTES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from flowfabric.api.operation import OPERATIONS, Errors, Operation, Scope
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 Handler = Callable[["Service", "Call"], Awaitable["Answer | Streamed"]]
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
+
+
+@cache
+def _parameters(path: str) -> tuple[str, ...]:
+    return tuple(_PARAMETER.findall(path))
 
 
 class Size(StrEnum):
@@ -99,11 +105,12 @@ class Route(Record, frozen=True, kw_only=True):
     is_expensive: bool = False  # it may read much of the store: asked for rarely
     is_health: bool = False  # answered without the store, also while it is waited for
     is_open: bool = False  # to anybody: the request proves nothing, or proves it in its body
+    is_page: bool = False  # of the dashboard: for people, and no part of the API
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The fields that stand in the path."""
-        return tuple(_PARAMETER.findall(self.path))
+        return _parameters(self.path)
 
     @property
     def name(self) -> str:

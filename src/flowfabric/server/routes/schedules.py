@@ -50,6 +50,7 @@ SCHEDULE_ROUTES: Final = (
 
 ADMIN_ROUTES: Final = (
     get("/v1/stats", "read_statistics", tag="status"),
+    get("/v1/gauges", "read_gauges", reach=Reach.SHARED, tag="status"),
     get("/v1/code", "list_code", tag="status"),
     get("/v1/leases/expired", "list_expired_leases", tag="status"),
     post(

@@ -156,3 +156,12 @@ def path_id(execution_id: str) -> str:
     """
     partition, _, uuid = execution_id.partition(":")[2].partition("}:")
     return f"{partition}.{uuid}"
+
+
+def is_id(text: str) -> bool:
+    """Whether a text may be the id of an execution in a path.
+
+    >>> is_id("17.0193a1f0-0000-7000-8000-000000000000"), is_id("brief")
+    (True, False)
+    """
+    return _PATH_ID.fullmatch(text) is not None or _UUID.fullmatch(text) is not None

@@ -1,0 +1,1 @@
+"""What a page asks for: its operations, in the name of the caller."""
