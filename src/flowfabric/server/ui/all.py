@@ -15,6 +15,7 @@ from flowfabric.server.ui.login import LOGIN_ROUTES
 from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
 from flowfabric.server.ui.reading import (
+    budgets,
     execution,
     finding,
     flows,
@@ -33,6 +34,7 @@ _MODULES: Final = (
     execution,
     doing_execution,
     flows,
+    budgets,
     lanes,
     workers,
     schedules,
