@@ -40,6 +40,8 @@ F: Final = "/v1/flows/{flow_id}"
 S: Final = "/v1/schedules/{schedule_id}"
 W: Final = "/v1/waits/{execution_id}/{waitpoint_key}"
 B: Final = "/v1/budgets/{budget_id}"
+D: Final = "/ui/approvals/{execution_id}/{waitpoint_key}"
+Q: Final = "/ui/approvals/budget/{budget_id}/{dimension}/{limit_kind}"
 M: Final = f"{X}/mailboxes/{{mailbox}}/messages"
 
 EXPECTED: Final[dict[str, Line]] = {
@@ -231,6 +233,12 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /ui/live": Line("+", "none"),
     "GET /ui/parts": Line("+", "none"),
     "GET /ui/runs": Line(READ, "own"),
+    "GET /ui/approvals": Line("raoA", "own"),
+    f"GET {D}": Line("raoA", "object"),
+    f"POST {D}": Line("aoA", "object", form={"decision": "go"}),
+    f"POST {D}/link": Line("A", "object", form={}),
+    f"GET {Q}": Line("raoA", "own"),
+    f"POST {Q}": Line("aoA", "own", form={"decision": "rejected", "number": "1"}),
     f"GET {U}": Line(READ, "object"),
     f"GET {U}/compare": Line(READ, "object"),
     f"GET {U}/payload/{{which}}": Line(READ, "object"),

@@ -131,12 +131,13 @@ async def test_a_cursor_of_another_listing_is_refused(lab: Lab) -> None:
     for name in LISTINGS:
         page = await getattr(lab.engine, name)(**given.get(name, {}), limit=1)
         cursors[name] = page.next_cursor
-    for name in LISTINGS:
-        ask = getattr(lab.engine, name)
-        for other, cursor in cursors.items():
-            if other != name:
-                async with lab.refuses(InvalidCursor, field="cursor"):
-                    await ask(**given.get(name, {}), cursor=cursor)
+    async with lab.unchanged():  # by all of them: each dump reads every table
+        for name in LISTINGS:
+            ask = getattr(lab.engine, name)
+            for other, cursor in cursors.items():
+                if other != name:
+                    with pytest.raises(InvalidCursor, match="cursor"):
+                        await ask(**given.get(name, {}), cursor=cursor)
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,22 @@ document.addEventListener("pointermove", (event) => {
 });
 
 document.addEventListener("dragstart", (event) => event.target.closest?.("#drawing") && event.preventDefault());
+
+// A node that was chosen stays where it was seen.
+const place = `drawing ${location.pathname} ${new URL(location.href).searchParams.get("tab")}`;
+
+function show() {
+  const room = box();
+  if (!room) return;
+  const was = JSON.parse(sessionStorage.getItem(place) || "null");
+  if (was) room.scrollTo(was[0], was[1]);
+  const at = room.querySelector(".g-at")?.getBoundingClientRect(), rect = room.getBoundingClientRect();
+  if (!at || (at.left >= rect.left && at.right <= rect.right && at.top >= rect.top && at.bottom <= rect.bottom)) return;
+  room.scrollBy(at.left - rect.left - (rect.width - at.width) / 2, at.top - rect.top - (rect.height - at.height) / 2);
+}
+
+show();
+addEventListener("pagehide", () => {
+  const room = box();
+  if (room) sessionStorage.setItem(place, JSON.stringify([room.scrollLeft, room.scrollTop]));
+});

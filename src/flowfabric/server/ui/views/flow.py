@@ -20,7 +20,7 @@ from flowfabric.server.ui.draw.graph import Picture
 from flowfabric.server.ui.draw.waterfall import Waterfall
 from flowfabric.server.ui.showing import number
 from flowfabric.server.ui.views.flow_address import FIT, ONLY, TABS, ZOOMS, Asked
-from flowfabric.server.ui.views.flow_folds import Folds, ranks_of, told
+from flowfabric.server.ui.views.flow_folds import Folds, ranks_of
 from flowfabric.server.ui.views.flow_nodes import Nodes, name_of, reached, tells, took
 
 _NOW: Final = {
@@ -42,6 +42,7 @@ class Choice(Record, frozen=True):
     word: str
     href: str
     is_here: bool
+    state: str = ""  # whose sign it has
 
 
 class Node(Record, frozen=True, kw_only=True):
@@ -57,6 +58,7 @@ class Node(Record, frozen=True, kw_only=True):
     created_at: int
     started_at: int | None
     took: str
+    is_running: bool
     href: str
     waits_for: tuple[str, ...] = ()
     is_critical: bool = False
@@ -208,7 +210,7 @@ def flow_of(
         waterfall=drawn.waterfall if asked.tab == "waterfall" else None,
         nodes=drawn.nodes,
         folds=drawn.folds,
-        listed=None if page is None else _listed(graph, asked, page, now),
+        listed=None if page is None else _listed(graph, asked, page),
         panel=None if member is None else _panel(member, why, asked, now, drawn.following),
         is_absent=bool(asked.node) and member is None,
         cancels=_cancels(flow, counts),
@@ -229,7 +231,7 @@ class _Drawn(Record, frozen=True, kw_only=True):
 
 
 def _in_full(graph: FlowGraph, asked: Asked, now: int) -> _Drawn:
-    nodes = Nodes(graph, asked, now)
+    nodes = Nodes(graph, asked)
     title, desc = _words(graph, f"{count(len(graph.nodes), 'box')}, a box for each node")
     chain = frozenset(nodes.chain)
     rows = {key: _row(nodes, each, chain) for key, each in nodes.by_id.items()}
@@ -367,7 +369,6 @@ def _row(nodes: Nodes, node: GraphNode, chain: frozenset[str]) -> Node:
     return _node(
         node,
         nodes.asked,
-        nodes.now,
         note=nodes.note(node),
         waits_for=waits,
         is_critical=key in chain,
@@ -377,7 +378,6 @@ def _row(nodes: Nodes, node: GraphNode, chain: frozenset[str]) -> Node:
 def _node(
     node: GraphNode,
     asked: Asked,
-    now: int,
     *,
     note: str = "",
     waits_for: tuple[str, ...] = (),
@@ -394,7 +394,8 @@ def _node(
         attempts=node.attempt_count,
         created_at=node.created_at,
         started_at=node.started_at,
-        took=took(node, now),
+        took=took(node),
+        is_running=node.started_at is not None and node.public_state in _BEGUN,
         href=asked.address(node=key),
         waits_for=waits_for,
         is_critical=is_critical,
@@ -429,10 +430,10 @@ def _joins(nodes: Nodes, rows: Mapping[str, Node]) -> Iterable[Join]:
             )
 
 
-def _listed(graph: FlowGraph, asked: Asked, page: Page[GraphNode], now: int) -> Listed:
+def _listed(graph: FlowGraph, asked: Asked, page: Page[GraphNode]) -> Listed:
     return Listed(
         what=_what(graph, asked),
-        nodes=tuple(_node(each, asked, now) for each in page.items),
+        nodes=tuple(_node(each, asked) for each in page.items),
         next=asked.address(cursor=page.next_cursor) if page.next_cursor else None,
         first=asked.address() if asked.cursor else None,
         close=None if asked.fold is None else asked.address(fold=None, state="", node=""),
@@ -461,9 +462,10 @@ def _states(graph: FlowGraph, asked: Asked, place: GroupPlace) -> tuple[Choice, 
     }
     return tuple(
         Choice(
-            told({state: counts[state]}) + f" {state.value}",
+            f"{number(counts[state])} {state.value}",
             asked.address(state="" if asked.state == state.value else state.value, node=""),
             asked.state == state.value,
+            state.value,
         )
         for state in URGENT_FIRST
         if state in counts
@@ -477,12 +479,12 @@ def _panel(
     member: FlowMember, why: Explanation | None, asked: Asked, now: int, following: int | None
 ) -> Panel:
     def shown(nodes: Sequence[GraphNode]) -> tuple[Node, ...]:
-        return tuple(_node(each, asked, now) for each in nodes)
+        return tuple(_node(each, asked) for each in nodes)
 
     node = member.node
     is_over = node.public_state in TERMINAL_STATES
     return Panel(
-        node=_node(node, asked, now),
+        node=_node(node, asked),
         join=join_of(member.join),
         why=tells(node, member.join, "") if why is None or is_over else why.summary,
         facts=() if why is None or is_over else facts_of(why, now),

@@ -26,10 +26,9 @@ _LOOKS = {EdgeState.SATISFIED: "met", EdgeState.APPLIED: "open", EdgeState.PENDI
 class Nodes:
     """The members of a small flow, and what follows from how they are wired."""
 
-    def __init__(self, graph: FlowGraph, asked: Asked, now: int) -> None:
+    def __init__(self, graph: FlowGraph, asked: Asked) -> None:
         self.graph = graph
         self.asked = asked
-        self.now = now
         self.by_id = {each.execution_id: each for each in graph.nodes}
         self.groups = {each.downstream_execution_id: each for each in graph.flow.edge_groups}
         self.states = self._links()
@@ -86,11 +85,7 @@ class Nodes:
         if group is not None and not node.attempt_count and group.running_count:
             return join_of(group)
         tries = f"try {node.attempt_count}" if node.attempt_count > 1 else ""
-        return " · ".join(filter(None, (tries, self.took(node))))
-
-    def took(self, node: GraphNode) -> str:
-        """How long it ran, or has run."""
-        return took(node, self.now)
+        return " · ".join(filter(None, (tries, took(node))))
 
     def tells(self, node: GraphNode) -> str:
         """All that a small room tells of it."""
@@ -188,12 +183,11 @@ def name_of(node: GraphNode) -> str:
     return label_of(node.node_name, node.execution_kind)
 
 
-def took(node: GraphNode, now: int) -> str:
-    """How long it ran, or has run."""
-    if node.started_at is None:
+def took(node: GraphNode) -> str:
+    """How long it ran, once it has ended; until then the browser counts."""
+    if node.started_at is None or node.ended_at is None:
         return ""
-    end = now if node.ended_at is None else node.ended_at
-    return span(max(0, end - node.started_at))
+    return span(max(0, node.ended_at - node.started_at))
 
 
 def tells(node: GraphNode, group: EdgeGroupSnapshot | None, note: str) -> str:
