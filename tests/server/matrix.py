@@ -85,6 +85,10 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /v1/operations/{operation_id}/stop": Line(OPERATE, "object"),
     "GET /v1/dead": Line(READ, "own"),
     "GET /v1/dead/counts": Line(READ, "own"),
+    f"GET {X}/failure": Line(READ, "object"),
+    "GET /v1/failures": Line(READ, "own"),
+    "GET /v1/failures/{fingerprint}": Line(READ, "own"),
+    "POST /v1/failures/{fingerprint}/known": Line(OPERATE, "own"),
     # flows
     "POST /v1/flows": Line("sA", "own", _NODES),
     "GET /v1/flows": Line(READ, "own"),
