@@ -114,7 +114,7 @@ class Watch:
     def _patience_s(self) -> float | None:
         if self.trouble is not None and is_passing(self.trouble):
             return _PAUSE_S
-        return self.every_s or None
+        return None if getattr(self.seen, "is_quiet", False) else self.every_s or None
 
 
 def _seconds(topic: str) -> float:
