@@ -57,6 +57,8 @@ ABSENT: Final = {
     "worker_instance_id": "absent-worke",
     "token_id": "absent-token",
     "name": "ui.absent.css",
+    "dimension": "a",
+    "limit_kind": "hard",
     "which": "input",
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
@@ -206,6 +208,8 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "token_id": access.id,
         "which": "input",
         "handle": handle_text(claimed.handle),
+        "dimension": "a",
+        "limit_kind": "hard",
     }
 
 

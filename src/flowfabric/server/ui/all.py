@@ -9,6 +9,7 @@ from typing import Final
 
 from flowfabric.server.routes.route import Repeat, Route, Size
 from flowfabric.server.ui.assets import static
+from flowfabric.server.ui.doing import approvals as doing_approvals
 from flowfabric.server.ui.doing import bulk as doing_bulk
 from flowfabric.server.ui.doing import execution as doing_execution
 from flowfabric.server.ui.live import LiveRoutes
@@ -16,6 +17,8 @@ from flowfabric.server.ui.login import LOGIN_ROUTES
 from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
 from flowfabric.server.ui.reading import (
+    approvals,
+    budgets,
     bulk,
     execution,
     finding,
@@ -37,6 +40,9 @@ _MODULES: Final = (
     bulk,
     doing_bulk,
     flows,
+    approvals,
+    doing_approvals,
+    budgets,
     lanes,
     workers,
     schedules,

@@ -73,6 +73,11 @@ class Form:
         found = next((value for key, value in self._pairs if key == name), default)
         return found.replace("\r\n", "\n")
 
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Every field, in the order of the page."""
+        return tuple(self._pairs)
+
     def several(self, name: str) -> tuple[str, ...]:
         """Each value of a field that is there many times."""
         return tuple(value for key, value in self._pairs if key == name)
