@@ -151,7 +151,8 @@ def _wires(wires: Sequence[Wire], layout: Layout) -> Iterable[str]:
             dashes = f' stroke-dasharray="{dashed}"' if dashed else ""
             yield (
                 f'<path class="{names}" d="{lines_of(alike_hops)}" fill="none"'
-                f' stroke="currentColor" stroke-width="{width}" stroke-linejoin="round" stroke-linecap="round"{dashes}/>'
+                f' stroke="currentColor" stroke-width="{width}" stroke-linejoin="round"'
+                f' stroke-linecap="round"{dashes}/>'
             )
             yield f'<path class="{names}" d="{heads_of(alike_hops)}" fill="currentColor"/>'
 
