@@ -35,8 +35,8 @@ async def test_the_list_reads_a_page_of_approvals_and_their_waits(lab: Lab, read
             await suspended(lab, TWO, each, reason_code=ReasonCode.WAITING_FOR_APPROVAL)
     desk = Desk(lab.engine)
     place = f"/ui/approvals/{path_id(claimed[0].execution_id)}/a"
-    # Of the list: one statement for its page, one for the waits, one for the questions of budgets, one
-    # that counts; the others read the clock, each of an operation, and say whether there are tokens.
+    # Of the list: one statement for its page, one for the waits, one for the questions of budgets,
+    # one that counts; the others read the clock for an operation, and say whether there are tokens.
     bounds = {
         "/ui/approvals?tab=all": (10, 110),
         "/ui/approvals": (10, 110),
