@@ -85,6 +85,10 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /v1/operations/{operation_id}/stop": Line(OPERATE, "object"),
     "GET /v1/dead": Line(READ, "own"),
     "GET /v1/dead/counts": Line(READ, "own"),
+    f"GET {X}/failure": Line(READ, "object"),
+    "GET /v1/failures": Line(READ, "own"),
+    "GET /v1/failures/{fingerprint}": Line(READ, "own"),
+    "POST /v1/failures/{fingerprint}/known": Line(OPERATE, "own"),
     # flows
     "POST /v1/flows": Line("sA", "own", _NODES),
     "GET /v1/flows": Line(READ, "own"),
@@ -253,6 +257,16 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /ui/login": Line("*", "none"),
     "POST /ui/login": Line("*", "none", form={"token": "x"}),
     "POST /ui/logout": Line("*", "none", form={}),
+    "GET /ui/budgets": Line(READ, "own"),
+    "GET /ui/budgets/{budget_id}": Line(READ, "own"),
+    "POST /ui/budgets/{budget_id}/limits": Line(
+        OPERATE, "all", form={"dimension": "a", "hard": "9", "revision": "0"}
+    ),
+    "POST /ui/budgets/{budget_id}/reset": Line(OPERATE, "all", form={"name": "{budget_id}"}),
+    "GET /ui/quotas/{quota_policy_id}": Line(READ, "own"),
+    "POST /ui/quotas/{quota_policy_id}/limits": Line(
+        OPERATE, "all", form={"max_concurrent": "7", "revision": "0"}
+    ),
     "GET /ui/lanes": Line(READ, "own"),
     "POST /ui/lanes/{lane_id}/state": Line(OPERATE, "all", form={"state": "active"}),
     "POST /ui/lanes/{lane_id}/settings": Line(OPERATE, "all", form={"weight": "2", "aging": "0s"}),

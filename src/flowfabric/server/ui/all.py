@@ -17,6 +17,7 @@ from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
 from flowfabric.server.ui.reading import (
     approvals,
+    budgets,
     execution,
     finding,
     flows,
@@ -37,6 +38,7 @@ _MODULES: Final = (
     flows,
     approvals,
     doing_approvals,
+    budgets,
     lanes,
     workers,
     schedules,
