@@ -9,18 +9,52 @@ from typing import Final
 
 from flowfabric.server.routes.route import Repeat, Route, Size
 from flowfabric.server.ui.assets import static
+from flowfabric.server.ui.doing import approvals as doing_approvals
+from flowfabric.server.ui.doing import bulk as doing_bulk
+from flowfabric.server.ui.doing import execution as doing_execution
+from flowfabric.server.ui.live import LiveRoutes
 from flowfabric.server.ui.login import LOGIN_ROUTES
 from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
-from flowfabric.server.ui.reading import finding, flows, runs
+from flowfabric.server.ui.reading import (
+    approvals,
+    budgets,
+    bulk,
+    execution,
+    finding,
+    flows,
+    lanes,
+    overview,
+    runs,
+    schedules,
+    workers,
+)
 
 # Each has `PAGES` and `ACTIONS`.
-_MODULES: Final = (finding, runs, flows)
+_MODULES: Final = (
+    finding,
+    overview,
+    runs,
+    execution,
+    doing_execution,
+    bulk,
+    doing_bulk,
+    flows,
+    approvals,
+    doing_approvals,
+    budgets,
+    lanes,
+    workers,
+    schedules,
+)
 PAGES: Final[tuple[Page, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: Final[tuple[Action, ...]] = tuple(act for module in _MODULES for act in module.ACTIONS)
 
+_PAGES: Final = tuple(page.route() for page in PAGES)
+
 UI_ROUTES: Final[tuple[Route, ...]] = (
-    *(page.route() for page in PAGES),
+    *_PAGES,
+    *LiveRoutes(_PAGES).routes,
     *(action.route() for action in ACTIONS),
     *LOGIN_ROUTES,
     Route(

@@ -11,9 +11,19 @@ from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.model.state import TERMINAL_STATES
 from flowfabric.model.telling import note
 from flowfabric.server.routes.values import path_id
-from flowfabric.server.ui.views.filters import Filter, Word, instead_of, without
+from flowfabric.server.ui.views.filters import (
+    STATES,
+    WORDS,
+    Filter,
+    Word,
+    instead_of,
+    without,
+)
 
 PATH: Final = "/ui/runs"
+PAGE_ROWS: Final = 50
+COLUMNS: Final = ("id", "lane", "priority", "attempts", "age", "took", "note", "tags")
+NEW_MAX: Final = 1_000
 COUNT_MAX: Final = 10_000  # more are told as "or more"
 
 
@@ -47,10 +57,15 @@ class Runs(Record, frozen=True, kw_only=True):
     count_max: int
     next: str | None
     first: str | None
+    new: int = 0
+    new_max: int = NEW_MAX
     without: tuple[tuple[str, str], ...] = ()
     corrections: tuple[tuple[Word, str], ...] = ()
     lanes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    states: tuple[str, ...] = STATES
+    words: tuple[str, ...] = WORDS
+    columns: tuple[str, ...] = COLUMNS
 
     @property
     def sentence(self) -> str:
@@ -92,6 +107,7 @@ def runs_of(
     count: int | None,
     next_cursor: str | None,
     is_first: bool,
+    new: int = 0,
     lanes: tuple[str, ...] = (),
     kinds: tuple[str, ...] = (),
 ) -> Runs:
@@ -102,6 +118,7 @@ def runs_of(
         filter=filter,
         rows=tuple(row_of(each, now) for each in snapshots),
         count=count,
+        new=new,
         count_max=COUNT_MAX,
         next=_address(text, cursor=next_cursor) if next_cursor else None,
         first=None if is_first else _address(text),
