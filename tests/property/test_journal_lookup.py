@@ -375,8 +375,8 @@ def _recorded(key: str, kind: EntryKind, asked: int) -> JournalEntry:
     [(EntryKind.WAIT, True), (EntryKind.STARTED, True), (EntryKind.RETRYING, False)],
 )
 def test_nothing_takes_the_place_of_what_was_begun(kind: EntryKind, is_held: bool) -> None:
-    """A wait would lose its signals, and a `once` step begin again. A step that keeps failing may be
-    replaced."""
+    """A wait would lose its signals, and a `once` step begin again. A step that keeps failing may
+    be replaced."""
     begun = JournalEntry(0, "side/old", kind, EntryState.OPEN, 0, 1, 0, 0, 0, 0, 0)
     found = Lookup([begun]).ask("side", "side/new")
     assert isinstance(found, Mismatch) is is_held
