@@ -87,7 +87,8 @@ ALLOWED: dict[str, set[str]] = {
     # What the tests of a program touch: it runs real workers by hand.
     "testing": {"model", "api", "assemble", "sdk"} | EVERYWHERE | OUTSIDE,
     # Measures through the public calls, the kit's too; knows stores only by their URLs.
-    "bench": {"model", "api", "assemble", "sdk", "testing"} | EVERYWHERE | OUTSIDE,
+    # What a route costs is measured beside an application that has none.
+    "bench": {"model", "api", "assemble", "sdk", "testing", "server"} | EVERYWHERE | OUTSIDE,
     "cli": {
         "metrics",
         "model",

@@ -200,6 +200,7 @@ GRAPH_NEXT_MAX: Final = 100  # members before and behind one that are named with
 NODE_NAME_BYTES: Final = 256
 RESULTS_UNSIZED_MAX: Final = 32  # results read for inputs before their sizes are checked
 CASCADE_MAX: Final = 1_000  # edges resolved or members cancelled in one transaction
+RETRIED_AT_ONCE: Final = 500  # members that one call of retry_flow runs again
 CANCEL_INLINE_MAX: Final = 2_000  # members cancelled in the transaction that cancels their flow
 CANCEL_GRACE_MS_DEFAULT: Final = 30_000  # how long cancel_flow_header leaves members to its caller
 TASK_RETRY_MS: Final = 20  # before deferred work that met a locked row is tried again

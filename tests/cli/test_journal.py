@@ -93,7 +93,11 @@ def test_entries_that_the_code_does_not_ask_for_any_more_are_marked(desk: Desk) 
 
 def test_an_execution_without_a_journal(desk: Desk) -> None:
     assert desk.ff("journal", desk.submit()) == 0
-    assert "no journal" in desk.out
+    assert desk.out == "no journal: this handler makes no journaled calls\n"
+    assert desk.ff("journal", desk.submit(), "--chapter", "3") == 0
+    assert desk.out == "no journal: it has no chapter 3, or keeps it no longer\n"
+    assert desk.ff("journal", desk.submit(), "--journal", "5") == 0
+    assert "no journal: it has no journal 5" in desk.out
 
 
 def test_an_earlier_chapter_is_shown_by_its_number(desk: Desk) -> None:

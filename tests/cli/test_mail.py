@@ -97,3 +97,18 @@ def test_wrong_messages_are_told_so(desk: Desk) -> None:
         assert desk.ff("send", key, *words) == Exit.USAGE
         assert said in desk.err
     assert desk.ff("mail", key, "bills") == Exit.USAGE
+
+
+def test_a_task_that_is_submitted_by_its_name_has_the_mailboxes_that_are_named(desk: Desk) -> None:
+    ff = app(desk)
+    key = desk.json("submit", "shop", "--mailbox", "orders", "--mailbox", "notes")["execution_id"]
+    assert desk.ff("mail", desk.submit()) == 0
+    assert "no mailbox: it was submitted without one" in desk.err
+    for number in (1, 2):
+        assert desk.ff("send", key, "orders", f"n:={number}") == 0
+
+    async def main() -> None:
+        async with ff, working(ff):
+            assert await within(ff.run(key).result()) == [1, 2]
+
+    asyncio.run(main())

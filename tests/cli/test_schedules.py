@@ -87,7 +87,7 @@ DAILY = (
 PLACED = (
     *("--lane", "slow", "--priority", "0", "--delay", "10s", "--tag", "team.name=a"),
     *("--needs", "gpu", "--retries", "2", "--start-within", "1h", "--deadline", "2h"),
-    *("--serial", "acme", "--concurrency-key", "c"),
+    *("--serial", "acme", "--concurrency-key", "c", "--mailbox", "notes"),
 )
 
 
@@ -110,6 +110,7 @@ def test_every_option_is_stored_and_shown(desk: Desk) -> None:
     assert (start.input_payload, start.lane_id) == (b'{"name":"bo","count":2}', "slow")
     assert (start.priority, start.delay_ms, start.serial_key) == (0, 10_000, "acme")
     assert (start.tags, start.concurrency_key) == ({"team.name": "a"}, "c")
+    assert start.mailboxes == {"notes": None}
     rules = policy_from(start.policy)
     assert rules.retry_policy is not None
     assert rules.retry_policy.max_retries == 2

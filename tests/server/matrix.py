@@ -35,6 +35,7 @@ class Line(NamedTuple):
 READ: Final = "roA"
 OPERATE: Final = "oA"
 X: Final = "/v1/executions/{execution_id}"
+U: Final = "/ui/runs/{execution_id}"
 F: Final = "/v1/flows/{flow_id}"
 S: Final = "/v1/schedules/{schedule_id}"
 W: Final = "/v1/waits/{execution_id}/{waitpoint_key}"
@@ -94,6 +95,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"GET {F}/spend": Line(READ, "object"),
     f"GET {F}/edges": Line(READ, "object"),
     f"POST {F}/cancel": Line(OPERATE, "object", {"reason": "x"}),
+    f"POST {F}/retry": Line(OPERATE, "object", {"reason": "x"}),
     f"POST {F}/members": Line("sA", "object", {"execution_id": "{full_id}"}),
     f"POST {F}/edges": Line(
         "sA",
@@ -227,8 +229,27 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /ui/search": Line("*", "none"),
     "GET /ui/static/{name}": Line("*", "none"),
     "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
+    "GET /ui/live": Line("+", "none"),
+    "GET /ui/parts": Line("+", "none"),
+    "GET /ui/runs": Line(READ, "own"),
+    f"GET {U}": Line(READ, "object"),
+    f"GET {U}/compare": Line(READ, "object"),
+    f"GET {U}/payload/{{which}}": Line(READ, "object"),
+    f"POST {U}/cancel": Line(OPERATE, "object", form={"reason": "x"}),
+    f"POST {U}/hold": Line(OPERATE, "object", form={}),
+    f"POST {U}/release": Line(OPERATE, "object", form={}),
+    f"POST {U}/revoke": Line(OPERATE, "object", form={"reason": "x"}),
+    f"POST {U}/retry": Line(OPERATE, "object", form={}),
+    f"POST {U}/retry-with": Line(OPERATE, "object", form={"input": "1"}),
+    f"POST {U}/priority": Line(OPERATE, "object", form={"priority": "5"}),
+    f"POST {U}/fork": Line(OPERATE, "object", form={"before": "a"}),
     "GET /ui/login": Line("*", "none"),
     "POST /ui/login": Line("*", "none", form={"token": "x"}),
     "POST /ui/logout": Line("*", "none", form={}),
-    "GET /ui/runs": Line(READ, "own"),
+    "GET /ui/flows": Line(READ, "own"),
+    "GET /ui/flows/{flow_id}": Line(READ, "object"),
+    "POST /ui/flows/{flow_id}/retry": Line(OPERATE, "object", form={"reason": "x"}),
+    "POST /ui/flows/{flow_id}/cancel": Line(
+        OPERATE, "object", form={"policy": "cancel_all", "reason": "x"}
+    ),
 }

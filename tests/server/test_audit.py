@@ -131,7 +131,7 @@ async def test_refused_calls_are_gathered_by_minute_and_actor(lab: Lab) -> None:
     async def seen() -> list[tuple[str, str, str, str, int]]:
         fields = ("actor", "action", "code", "request_id", "times")
         found = [each for each in await trail(desk, ada) if each["code"]]
-        return sorted(tuple(each[name] for name in fields) for each in found)  # type: ignore[misc]
+        return sorted(tuple(each[name] for name in fields) for each in found)
 
     first = {
         (reader.id, "cancel_execution", "missing_scope", "a-0", 1),

@@ -57,11 +57,12 @@ ABSENT: Final = {
     "worker_instance_id": "absent-worke",
     "token_id": "absent-token",
     "name": "ui.absent.css",
+    "which": "input",
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
-NOT_MADE: Final = ("/published", "/summary", "/result", "/graph/members/{execution_id}")
+NOT_MADE: Final = ("/published", "/summary", "/result", "/graph/members/{execution_id}", "/compare")
 # No body would fit it: it has no journal, and is in no flow.
-NOT_FITTING: Final = ("/fork", "/members", "/edges", "/joins")
+NOT_FITTING: Final = ("/fork", "/compare", "/members", "/edges", "/joins")
 
 
 @pytest.fixture
@@ -203,6 +204,7 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "serial_key": f"line-{space}",
         "worker_instance_id": f"worker-{space}",
         "token_id": access.id,
+        "which": "input",
         "handle": handle_text(claimed.handle),
     }
 

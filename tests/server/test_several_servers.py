@@ -7,12 +7,17 @@ import asyncio
 import signal
 from contextlib import ExitStack
 from pathlib import Path
+from time import sleep
 
+import httpx
+import psutil
 import pytest
 
 from flowfabric import Fabric, PublicState
+from flowfabric.cli import main
+from flowfabric.cli.exits import Exit
 from tests.sdk.workshop import until, within, working
-from tests.support.serving import ServerProcess, serving
+from tests.support.serving import ServerProcess, get, serving
 
 
 def replaced(server: ServerProcess, url: str, folder: Path, stack: ExitStack) -> ServerProcess:
@@ -88,3 +93,36 @@ async def _told(url: str, servers: list[ServerProcess], folder: Path, stack: Exi
         over.set()
         await within(asking)
         assert names == [f"hello, {number}" for number in range(len(names))]
+
+
+def replaced_by(parent: psutil.Process, gone: set[psutil.Process]) -> list[psutil.Process]:
+    """Its two children, once those that are gone are none of them."""
+    for _ in range(600):
+        found = parent.children()
+        if len(found) == 2 and gone.isdisjoint(found):
+            return list(found)
+        sleep(0.05)
+    raise AssertionError(parent.children())
+
+
+@pytest.mark.slow
+def test_processes_share_one_socket_and_one_that_dies_is_replaced(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with serving(postgres_url, "--workers", "2", "--drain-delay", "0s", folder=tmp_path) as server:
+        address = server.told["address"]
+        assert server.told["processes"] == 2
+        parent = psutil.Process(server.process.pid)
+        assert get(address, "/readyz").status_code == 200
+        first, second = replaced_by(parent, set())
+        first.kill()
+        made = httpx.post(f"{address}/v1/executions", json={"execution_kind": "x"}, timeout=60)
+        assert made.status_code == 201
+        assert second in replaced_by(parent, {first})
+        assert server.stop(signal.SIGTERM) == 0
+        assert not second.is_running()
+
+
+def test_a_file_has_one_server_process(tmp_path: Path) -> None:
+    words = ("serve", "--url", f"sqlite:///{tmp_path}/x.db", "--workers", "2", "--migrate")
+    assert main([*words]) == Exit.USAGE

@@ -215,6 +215,9 @@ def test_ff_replay_tells_whether_code_fits(
     assert done.returncode == 0, done.stdout + done.stderr
     live = ff_replay(tmp_path, "--live", "order", "orders:ff", "--url", desk.url)
     assert (live.returncode, live.stdout.count("fits")) == (0, 1), live.stdout + live.stderr
+    unknown = ff_replay(tmp_path, "--live", "ordr", "orders:ff", "--url", desk.url)
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "there is no task 'ordr' in the app" in unknown.stderr
 
     app_in(tmp_path, changed="await fetch('first'); ", url=url)
     done = ff_replay(tmp_path, str(path), "orders:ff")

@@ -26,9 +26,12 @@ from flowfabric.errors import (
     InvalidDependency,
     InvalidTagKey,
     JournalFull,
+    LaneClosed,
+    MaxReplaysExhausted,
     NotFound,
     SelfReferencingEdge,
     StaleGraphRevision,
+    UniqueConflict,
     WaitCycle,
     WaitTimeout,
 )
@@ -56,6 +59,7 @@ from flowfabric.model.flow_results import (
     FlowCreated,
     FlowDuplicate,
     FlowListing,
+    FlowRetried,
     FlowSnapshot,
     FlowSubmitted,
     FlowSummary,
@@ -350,6 +354,23 @@ class AckCancelMember(Request[None], frozen=True, kw_only=True):
 
     flow_id: str
     execution_id: str
+
+
+@operation(
+    "retry_flow",
+    Kind.WRITE,
+    Scope.OPERATE,
+    errors=(NotFound, ExecutionNotTerminal, MaxReplaysExhausted, LaneClosed, UniqueConflict),
+)
+class RetryFlow(UnsafeRequest[FlowRetried], frozen=True, kw_only=True):
+    """Run failed, expired and cancelled members again, and those skipped because of them.
+
+    Members that succeeded are left alone, and so are those that a join did without. At most
+    `limits.RETRIED_AT_ONCE` are replayed, all or none; call again while some are left.
+    """
+
+    flow_id: str
+    reason: str = ""
 
 
 # --- children ------------------------------------------------------------------------------------

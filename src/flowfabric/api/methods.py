@@ -132,6 +132,7 @@ from flowfabric.api.flows import (
     ProjectFlowSummary,
     ResolveDependency,
     ResolveExecutionFlowId,
+    RetryFlow,
     SetEdgeGroupPolicy,
     SetFlowTag,
     SetFlowTags,
@@ -364,6 +365,7 @@ from flowfabric.model.flow_results import (
     FlowCreated,
     FlowDuplicate,
     FlowListing,
+    FlowRetried,
     FlowSnapshot,
     FlowSubmitted,
     FlowSummary,
@@ -2420,6 +2422,16 @@ class Methods(ABC):
         The cancel of one that has not ended stays deferred until the grace is over.
         """
         return await self.call(AckCancelMember(flow_id=flow_id, execution_id=execution_id))
+
+    async def retry_flow(
+        self, *, flow_id: str, reason: str = "", actor: str | None = None
+    ) -> FlowRetried:
+        """Run failed, expired and cancelled members again, and those skipped because of them.
+
+        Members that succeeded are left alone, and so are those that a join did without. At most
+        `limits.RETRIED_AT_ONCE` are replayed, all or none; call again while some are left.
+        """
+        return await self.call(RetryFlow(flow_id=flow_id, reason=reason, actor=actor))
 
     async def spawn_children(
         self, handle: Handle, children: Sequence[NewExecution], *, entries: Sequence[NewEntry] = ()

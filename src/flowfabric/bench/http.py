@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.assemble import open_backend
+from flowfabric.bench import crowds, routing
 from flowfabric.bench.databases import Databases
 from flowfabric.bench.measurement import Measurement, check_count, percentile, versions
 from flowfabric.bench.processes import drained_by_process
@@ -30,6 +32,7 @@ BATCH_CONNECTIONS = 4
 TASKS = 32
 CONCURRENCIES = (100, 500)
 SAMPLES = 100
+_BETWEEN_LOOKS_S = 0.01
 
 
 def measure(databases: Databases, n: int | None = None, *, rounds: int = ROUNDS) -> Measurement:
@@ -59,6 +62,11 @@ def measure(databases: Databases, n: int | None = None, *, rounds: int = ROUNDS)
             if found.get(name)
         }
         check_count(name, len(samples), SAMPLES)
+    extra["look_under_drain"] = _looks(databases, count)
+    extra["idle_workers"] = crowds.idle_workers(databases)
+    extra["event_readers"] = crowds.event_readers(databases)
+    extra["memory"] = crowds.memory(databases)
+    extra["route_table"] = {"ratio_to_bare": round(routing.ratio_to_bare(), 2)}
     extra["ratio_to_embedded"] = ratios
     return Measurement(
         scenario="http",
@@ -179,6 +187,38 @@ def _times(databases: Databases) -> tuple[dict[str, list[float]], dict[str, list
     with databases.empty() as url, served(url) as address:
         remote = asyncio.run(_seconds(address))
     return embedded, remote
+
+
+def _looks(databases: Databases, n: int) -> dict[str, float]:
+    """Times of looks at an execution while a worker drains, embedded and through a server."""
+    found: dict[str, float] = {}
+    for where in ("embedded", "server"):
+        with databases.empty() as url, ExitStack() as stack:
+            asyncio.run(_migrated(url))
+            there = url if where == "embedded" else stack.enter_context(served(url))
+            samples = asyncio.run(_looked_under_drain(there, n))
+        for word, percent in (("p50", 50), ("p99", 99)):
+            found[f"{where}_{word}_ms"] = round(percentile(samples, percent) * 1_000, 2)
+    return found
+
+
+async def _looked_under_drain(url: str, n: int) -> list[float]:
+    await submit_tasks(url, n)
+    engine = open_backend(url)
+    await engine.start()
+    draining = asyncio.create_task(asyncio.to_thread(drained_by_process, url, 100, n))
+    samples = []
+    try:
+        (some,) = (await engine.list_executions(limit=1)).items
+        while not draining.done():
+            started = monotonic()
+            await engine.describe_execution(execution_id=some.execution_id)
+            samples.append(monotonic() - started)
+            await asyncio.sleep(_BETWEEN_LOOKS_S)
+        await draining
+    finally:
+        await engine.close()
+    return samples
 
 
 async def _seconds(url: str) -> dict[str, list[float]]:

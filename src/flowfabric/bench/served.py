@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowfabric.bench.measurement import MeasurementFailed
 from flowfabric.model.record import from_json
@@ -14,9 +14,23 @@ from flowfabric.model.record import from_json
 _END_S = 30.0
 
 
+class Served(NamedTuple):
+    """A server that runs."""
+
+    address: str
+    pid: int
+
+
 @contextmanager
 def served(url: str) -> Iterator[str]:
     """The address of a server on a database, until the block ends."""
+    with served_process(url) as found:
+        yield found.address
+
+
+@contextmanager
+def served_process(url: str) -> Iterator[Served]:
+    """A server on a database, until the block ends."""
     process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
         [
             *(sys.executable, "-W", "ignore", "-m", "flowfabric.cli", "serve", "--json"),
@@ -26,7 +40,7 @@ def served(url: str) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        yield _address(process)
+        yield Served(_address(process), process.pid)
     finally:
         process.terminate()
         try:

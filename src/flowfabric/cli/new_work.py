@@ -36,6 +36,9 @@ def add_work_options(parser: FfParser) -> None:
     parser.add_argument(
         "--budget", action="append", default=[], metavar="NAME", help="spends from it (repeat)"
     )
+    parser.add_argument(
+        "--mailbox", action="append", default=[], metavar="NAME", help="takes messages (repeat)"
+    )
     parser.add_argument("--quota", metavar="NAME", help="admitted under this quota")
     parser.add_argument(
         "--concurrency-key", metavar="KEY", help="the quota's limits hold for each key by itself"
@@ -72,6 +75,8 @@ def fields_of_work(given: Namespace) -> dict[str, Any]:
         found["tags"] = dict(given.tag)
     if given.budget:
         found["budget_ids"] = tuple(given.budget)
+    if given.mailbox:
+        found["mailboxes"] = dict.fromkeys(given.mailbox)  # of any JSON: types are the task's
     return found
 
 

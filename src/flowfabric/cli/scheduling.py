@@ -40,7 +40,7 @@ _POLICY: Final = {
 }
 _OF_EXECUTIONS: Final = (
     *("kind", "lane", "priority", "needs", "budget", "quota", "concurrency_key", "retries"),
-    *("start_within", "deadline", "delay", "serial"),
+    *("start_within", "deadline", "delay", "serial", "mailbox"),
 )
 
 

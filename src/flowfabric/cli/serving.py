@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
@@ -65,13 +66,14 @@ class Serving:
 
     async def run(self, stops: Stops) -> None:
         """Listen, wait for the store, serve, and drain when a stop is asked for."""
+        self._server.bind()
+        # A socket that others may serve, too, is not served by one that knows no answer yet.
+        is_shared = self._server.settings.bind.startswith("fd:")
+        steps = (self._open, self._start) if is_shared else (self._start, self._open)
         try:
-            self._server.bind()
-            await self._server.start()
-        except ModuleNotFoundError as error:
-            raise _not_installed(error) from None
-        try:
-            await first_of(self._open(), stops.asked.wait())
+            for step in steps:
+                if not stops.asked.is_set():
+                    await first_of(step(), stops.asked.wait())
             if not stops.asked.is_set():
                 await self._announce()
                 self.serves.set()
@@ -81,6 +83,12 @@ class Serving:
             await self._server.stop()
             await self.engine.close()
             _LOGGER.info("the server has stopped")
+
+    async def _start(self) -> None:
+        try:
+            await self._server.start()
+        except ModuleNotFoundError as error:
+            raise _not_installed(error) from None
 
     def hung_up(self) -> None:
         """SIGHUP: the certificate may be a new one."""
@@ -117,25 +125,37 @@ class Serving:
 
     async def _announce(self) -> None:
         """Where it is, and what may be asked of it."""
-        terminal, address = self._call.terminal, self._server.address
-        has_tokens = await self._server.service.guard.has_tokens()
-        if terminal.as_json:
-            url = mask(self._call.url)
-            terminal.document({"address": address, "url": url, "is_guarded": has_tokens})
-        else:
-            terminal.line(f"FlowFabric serves {mask(self._call.url)}")
-            terminal.line(f"  at      {address}")
-            if address.startswith("http"):
-                if self._server.settings.ui:
-                    terminal.line(f"  pages   {address}/ui")
-                terminal.line(f"  docs    {address}/docs")
-            if self._shows_login and address.startswith("http"):
-                once = self._server.service.once.make()
-                terminal.line(f"  login   {address}/ui/login?once={once} (once, for a minute)")
-            terminal.line(f"  tokens  {_GUARDED if has_tokens else _OPEN}")
-        if self._server.settings.ui and address.startswith("http"):
-            _LOGGER.info("the dashboard is at %s/ui", address)
-        terminal.out.flush()
+        address = self._server.address
+        told = {
+            "address": address,
+            "url": mask(self._call.url),
+            "is_guarded": await self._server.service.guard.has_tokens(),
+        }
+        once = None
+        if self._shows_login and address.startswith("http"):
+            once = self._server.service.once.make()
+        announce(self._call, told, ui=self._server.settings.ui, once=once)
+
+
+def announce(call: Call, told: Mapping[str, Any], *, ui: bool, once: str | None = None) -> None:
+    """Where a server is, for people or for programs. `once`: what opens the dashboard."""
+    terminal, address = call.terminal, str(told["address"])
+    is_web = address.startswith("http")
+    if terminal.as_json:
+        terminal.document(dict(told))
+    else:
+        terminal.line(f"FlowFabric serves {told['url']}")
+        terminal.line(f"  at      {address}")
+        if is_web and ui:
+            terminal.line(f"  pages   {address}/ui")
+        if is_web:
+            terminal.line(f"  docs    {address}/docs")
+        if once is not None:
+            terminal.line(f"  login   {address}/ui/login?once={once} (once, for a minute)")
+        terminal.line(f"  tokens  {_GUARDED if told['is_guarded'] else _OPEN}")
+    if is_web and ui:
+        _LOGGER.info("the dashboard is at %s/ui", address)
+    terminal.out.flush()
 
 
 def _not_installed(error: ModuleNotFoundError) -> CommandFailed:

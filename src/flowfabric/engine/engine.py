@@ -38,6 +38,7 @@ from flowfabric.engine.operations import executions as executions
 from flowfabric.engine.operations import finding as finding
 from flowfabric.engine.operations import flow_graphs as flow_graphs
 from flowfabric.engine.operations import flow_reads as flow_reads
+from flowfabric.engine.operations import flow_retry as flow_retry
 from flowfabric.engine.operations import flows as flows
 from flowfabric.engine.operations import gauges as gauges
 from flowfabric.engine.operations import grants as grants

@@ -16,6 +16,7 @@ from flowfabric.model.record import Record, convert, to_plain
 from flowfabric.model.state import PUBLIC_OF_OUTCOME, PublicState, TerminalOutcome
 from flowfabric.model.successor import FlowHooks
 
+SIBLING_SATISFIED = "sibling_quorum_satisfied"  # why a loser was cancelled: its join was met
 SUCCESS_ONLY = "success_only"  # the only kind of dependency there is
 FLOW_CANCELLED = "flow_cancelled"  # the reason of a cancel that gives none
 THRESHOLD_MAX = 2**31 - 1

@@ -233,6 +233,14 @@ class MemberInfo(Record, frozen=True):
     reason: str  # why it failed, was cancelled or waits
 
 
+class FlowRetried(Record, frozen=True):
+    """The members that run again, as they were; `left`: how many are still to be retried."""
+
+    flow_id: str
+    replayed: tuple[MemberInfo, ...]
+    left: int
+
+
 class EdgeSnapshot(Record, frozen=True):
     """One edge with its live state."""
 

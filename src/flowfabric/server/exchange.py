@@ -6,7 +6,7 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
@@ -128,10 +128,7 @@ class Call:
         """Whether it comes from a program of this machine, and not through a proxy."""
         if b"x-forwarded-for" in self.headers or b"forwarded" in self.headers:
             return False
-        try:
-            return not self.address or ip_address(self.address).is_loopback
-        except ValueError:
-            return False
+        return not self.address or _is_loopback(self.address)
 
     async def kept_body(self, most: int) -> bytes:
         """The body, which can be read again."""
@@ -189,6 +186,14 @@ class Call:
         """Return when the client has closed the connection."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+
+@lru_cache(1_024)
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _number(digits: bytes) -> float:

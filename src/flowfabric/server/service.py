@@ -41,6 +41,7 @@ from flowfabric.server.routes.route import Route, Size
 from flowfabric.server.settings import ServerSettings
 from flowfabric.server.streams.beats import Beats
 from flowfabric.server.streams.feeds import Feeds
+from flowfabric.server.streams.watches import Watches
 
 _LATER_MS: Final = 1_000
 _STORE_S: Final = 1.0  # for the store to answer a probe
@@ -90,6 +91,7 @@ class Service:
         self.metering = Metering(engine) if settings.metrics else None
         self.beats = Beats(self.stopping)
         self.feeds = Feeds(engine)
+        self.watches = Watches(engine)
         self.places: tuple[Place, ...] = ()  # of the dashboard, as its navigation has them
         self.cut: Callable[[Call], None] = _leave  # end a connection that takes nothing
         self._idle = asyncio.Event()

@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.api.access import RevokeAccessToken
 from flowfabric.api.control import CancelExecution, HoldExecution
+from flowfabric.api.operation import Request
 from flowfabric.api.origins import coming_from
 from flowfabric.config import EngineConfig
 from flowfabric.errors import InvalidCursor, InvalidInput, NotFound
@@ -88,15 +89,14 @@ async def test_a_call_of_a_request_has_its_actor_its_address_and_its_id(lab: Lab
     await engine.revoke_access_token(token_id=gone.id)
     with coming_from(WEB):
         await engine.call(RevokeAccessToken(token_id=gone.id))
-        replies = await engine.call_many(
-            [
-                CancelExecution(
-                    execution_id=first, reason="x", source="operator_override", actor="user:ada"
-                ),
-                CancelExecution(execution_id=UNKNOWN, reason="x", source="operator_override"),
-                HoldExecution(execution_id=second, reason="y", actor="user:ada"),
-            ]
-        )
+        wanted: list[Request[Any]] = [
+            CancelExecution(
+                execution_id=first, reason="x", source="operator_override", actor="user:ada"
+            ),
+            CancelExecution(execution_id=UNKNOWN, reason="x", source="operator_override"),
+            HoldExecution(execution_id=second, reason="y", actor="user:ada"),
+        ]
+        replies = await engine.call_many(wanted)
     assert isinstance(replies[0], Cancelled)
     assert isinstance(replies[1], NotFound)
     found = await listed(lab, actor="user:ada")
@@ -120,7 +120,8 @@ async def test_an_entry_is_found_by_each_filter_and_page_by_page(lab: Lab) -> No
     assert await listed(lab, since=middle) == whole[:2]
     assert await listed(lab, until=middle) == whole[2:]
     assert await listed(lab, since=middle, until=middle + 1) == [whole[1]]
-    pages, cursor = [], None
+    pages: list[AuditEntry] = []
+    cursor = None
     while True:
         page = await lab.engine.list_audit(limit=1, until=lab.now, cursor=cursor)
         pages += page.items

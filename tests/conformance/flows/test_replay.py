@@ -10,7 +10,9 @@ import asyncio
 
 import pytest
 
-from flowfabric.errors import ExecutionNotTerminal, MaxReplaysExhausted
+from flowfabric import limits
+from flowfabric.errors import ExecutionNotTerminal, MaxReplaysExhausted, NotFound
+from flowfabric.ids import new_uuid7s
 from flowfabric.model.event import OperatorEventType
 from flowfabric.model.flow import AllDone, AnySucceeded, FlowState, GroupState, OnSatisfied, Quorum
 from flowfabric.model.policy import ExecutionPolicy
@@ -305,3 +307,60 @@ async def test_a_wide_skip_is_replayed_whole(lab: Lab) -> None:
     }
     await graph.complete("a")
     assert (await graph.snapshot()).members[PublicState.WAITING] == 300
+
+
+# --- a whole flow --------------------------------------------------------------------------------
+
+
+@woven
+async def test_a_retry_runs_again_what_was_lost_and_what_that_skipped(lab: Lab) -> None:
+    graph = await submit(lab, "abcde", arrows("a>b>c", "a>d"))
+    await graph.complete("a", "d")
+    await graph.fail("b", "e")
+    reply = await lab.engine.retry_flow(flow_id=graph.flow_id, reason="the disk is back")
+    assert {each.node_name for each in reply.replayed} == {"b", "e"}
+    assert (reply.flow_id, reply.left) == (graph.flow_id, 0)
+    assert await graph.states() == {
+        "a": "completed",
+        "b": "waiting",
+        "c": "waiting_children",
+        "d": "completed",
+        "e": "waiting",
+    }
+    again = await lab.engine.retry_flow(flow_id=graph.flow_id)
+    assert (again.replayed, again.left) == ((), 0)
+
+
+@woven
+async def test_a_retry_leaves_alone_what_a_join_did_without(lab: Lab) -> None:
+    graph = await fan_in(lab, 3, Quorum(1, OnSatisfied.CANCEL_REMAINING))
+    await graph.complete("s0")
+    await pump(lab)
+    assert await graph.state("s1") == "cancelled"
+    await graph.complete("d")
+    assert (await lab.engine.retry_flow(flow_id=graph.flow_id)).replayed == ()
+
+
+@woven
+async def test_a_retry_of_many_is_bounded_and_tells_how_many_are_left(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RETRIED_AT_ONCE", 2)
+    graph = await submit(lab, "abc")
+    await graph.fail("a", "b", "c")
+    reply = await lab.engine.retry_flow(flow_id=graph.flow_id)
+    assert (len(reply.replayed), reply.left) == (2, 1)
+    assert (await lab.engine.retry_flow(flow_id=graph.flow_id)).left == 0
+    assert {*(await graph.states()).values()} == {"waiting"}
+
+
+@woven
+async def test_a_retry_is_refused_as_a_whole_with_the_name_of_the_node(lab: Lab) -> None:
+    policy = ExecutionPolicy(max_replay_count=0)
+    graph = await submit(lab, [node("a"), node("b", policy=policy)])
+    await graph.fail("a", "b")
+    with pytest.raises(MaxReplaysExhausted, match="b: "):
+        await lab.engine.retry_flow(flow_id=graph.flow_id)
+    assert await graph.state("a") == "failed"
+    with pytest.raises(NotFound):
+        await lab.engine.retry_flow(flow_id=new_uuid7s(1)[0])

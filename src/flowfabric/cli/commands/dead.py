@@ -119,6 +119,8 @@ async def ls(call: Call) -> Exit:
         return Exit.OK
     if not page.items and page.next_cursor is None:
         none = "none was dismissed" if given.dismissed else "nothing has failed, or all was seen to"
+        if given.kind or given.category:
+            none = "none of this kind and category"
         call.terminal.note(f"no dead letters: {none}")
         return Exit.OK
     alike = [(found.number, found.execution_kind, found.category) for found in counts]

@@ -74,10 +74,19 @@ async def journal(call: Call) -> Exit:
             snapshot = await named(call, engine)  # before the entries: none follows an end
             shown = await _show_new(call, engine, snapshot, shown)
         if shown is None and not call.terminal.as_json:
-            call.terminal.line("no journal: this handler makes no journaled calls")
+            call.terminal.line(f"no journal: {_none(call)}")
         elif not call.terminal.as_json:
             await _tell_running(call, engine, snapshot)
     return Exit.OK
+
+
+def _none(call: Call) -> str:
+    """Why there is nothing to show."""
+    if call.arguments.chapter is not None:
+        return f"it has no chapter {call.arguments.chapter}, or keeps it no longer"
+    if call.arguments.journal:
+        return f"it has no journal {call.arguments.journal}; ff retry --fresh begins another"
+    return "this handler makes no journaled calls"
 
 
 async def _export(call: Call, engine: EngineBackend, snapshot: ExecutionSnapshot) -> Exit:

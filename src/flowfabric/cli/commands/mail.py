@@ -43,7 +43,7 @@ async def mail(call: Call) -> Exit:
     if call.terminal.as_json:
         call.terminal.document({"mailboxes": plain(boxes)})
     elif not boxes:
-        call.terminal.note("no mailbox: its task declares none")
+        call.terminal.note("no mailbox: it was submitted without one")
     else:
         call.terminal.table(_BOXES, [(each.mailbox, each.unread, each.received) for each in boxes])
     return Exit.OK

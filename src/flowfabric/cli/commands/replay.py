@@ -51,7 +51,15 @@ def replay(call: Call) -> Exit:
         raise usage("--live reads the store, not files", advice="leave out one of the two")
     fabric = load(app)
     if call.arguments.live is not None:
+        if call.arguments.live not in fabric.tasks:
+            known = ", ".join(sorted(fabric.tasks)) or "none"
+            raise usage(
+                f"--live: there is no task {call.arguments.live!r} in the app",
+                advice=f"name one of its tasks: {known}",
+            )
         found: list[Found] = [(each.execution_id, each) for each in asyncio.run(_live(call))]
+        if not found:
+            call.terminal.note(f"no run of {call.arguments.live} is in the store: nothing to try")
     else:
         found = list(_read(files))
     return run(_checked(call, fabric, found))

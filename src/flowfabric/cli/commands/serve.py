@@ -7,16 +7,18 @@ from argparse import BooleanOptionalAction
 from pathlib import Path
 from typing import Any, Final
 
+from flowfabric.cli import values
 from flowfabric.cli.call import Call
-from flowfabric.cli.exits import Exit
+from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.logs import write_logs
 from flowfabric.cli.serving import Serving, logs_as_json, server_for
+from flowfabric.cli.serving_many import ServingMany
 from flowfabric.cli.show.terminal import Column, mask
 from flowfabric.cli.stopping import stopping_on_signals
 from flowfabric.config import own_variables
 from flowfabric.server.lines import about_request
-from flowfabric.server.settings import SETTINGS, Form
+from flowfabric.server.settings import SETTINGS, Form, ServerSettings
 from flowfabric.server.sources import DEFAULT_FILE, Chosen, choose, unknown_variables, written
 
 _COLUMNS: Final = (Column("SETTING"), Column("VALUE"), Column("FROM"))
@@ -33,6 +35,13 @@ def add_arguments(parser: FfParser) -> None:
     )
     parser.add_argument(
         "--migrate", action="store_true", help="bring the schema of the store up to date first"
+    )
+    parser.add_argument(
+        "--workers",
+        type=values.whole_number,
+        default=1,
+        metavar="N",
+        help="processes that share the socket (more than one: on PostgreSQL only)",
     )
     group = parser.add_argument_group(
         "settings", f"also FLOWFABRIC_SERVER_… and keys of [server] in {DEFAULT_FILE}"
@@ -63,10 +72,23 @@ async def serve(call: Call) -> Exit:
     form = "json" if logs_as_json(settings, call.terminal) else "text"
     level = logging.DEBUG if arguments.debug else getattr(logging, settings.log_level.upper())
     write_logs(call.terminal.err, level=level, form=form, about=about_request)
+    if arguments.workers > 1:
+        return await _serve_by_many(call, settings)
     serving = Serving(call, server_for(call, settings), migrate=arguments.migrate)
     with stopping_on_signals(serving.hung_up) as stops:
         await serving.run(stops)
     return Exit.OK
+
+
+async def _serve_by_many(call: Call, settings: ServerSettings) -> Exit:
+    if not call.url.startswith(("postgres://", "postgresql://")):
+        raise usage(
+            f"--workers {call.arguments.workers} needs PostgreSQL: a file has one server",
+            advice="leave it out, or name a database with --url",
+        )
+    serving = ServingMany(call, settings, call.arguments.workers, migrate=call.arguments.migrate)
+    with stopping_on_signals(serving.hung_up) as stops:
+        return await serving.run(stops)
 
 
 def _print(call: Call, chosen: Chosen) -> None:

@@ -19,8 +19,8 @@ from flowfabric.model.flow import FlowState
 from flowfabric.model.flow_results import EdgeSnapshot, FlowSnapshot, MemberInfo
 from flowfabric.model.layers import URGENT_FIRST, join_of, label_of, most_urgent, ordered
 from flowfabric.model.state import TERMINAL_STATES, PublicState
-from flowfabric.sdk.flow.run import all_edges
-from flowfabric.sdk.flow.verdict import unexcused
+from flowfabric.model.verdict import unexcused
+from flowfabric.sdk.flow.run import all_edges, pairs_of
 
 MARKS: Final = {
     PublicState.WAITING: "○",
@@ -58,12 +58,14 @@ class Look:
         """Whether it ended with all it was for: joins may have done without some nodes."""
         if self.flow.public_flow_state is FlowState.CANCELLED:
             return False
-        return self.is_over and not unexcused(self.members, self.edges, self.flow.edge_groups)
+        return self.is_over and not unexcused(
+            self.members, pairs_of(self.edges), self.flow.edge_groups
+        )
 
     @property
     def links(self) -> list[tuple[str, str]]:
         """The order of members; a child comes after its parent."""
-        pairs = [(e.upstream_execution_id, e.downstream_execution_id) for e in self.edges]
+        pairs = pairs_of(self.edges)
         known = {each.execution_id for each in self.members}
         spawned = [(m.parent_id, m.execution_id) for m in self.members if m.parent_id]
         return [pair for pair in [*pairs, *spawned] if known.issuperset(pair)]

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from flowfabric.model.execution import Execution
 from flowfabric.model.flow import (
+    SIBLING_SATISFIED,
     AllDone,
     AllSucceeded,
     AnySucceeded,
@@ -27,7 +28,6 @@ _PENDING: Final = GroupState.PENDING
 _SUCCESS: Final = TerminalOutcome.SUCCESS
 
 SIBLING_QUORUM: Final = "sibling_quorum"  # the source of such a cancel
-SIBLING_SATISFIED: Final = "sibling_quorum_satisfied"
 SIBLING_IMPOSSIBLE: Final = "sibling_quorum_impossible"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from flowfabric.api.page import every_item
 from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
-    MaxReplaysExhausted,
     NotFound,
     WaitTimeout,
 )
@@ -23,9 +22,10 @@ from flowfabric.model.flow import CancellationPolicy, FlowState
 from flowfabric.model.flow_results import EdgeSnapshot, FlowSnapshot, MemberInfo
 from flowfabric.model.shown import shown
 from flowfabric.model.state import TERMINAL_STATES, PublicState
+from flowfabric.model.telling import headline
+from flowfabric.model.verdict import unexcused
 from flowfabric.sdk.durations import Duration, to_ms
 from flowfabric.sdk.errors import FlowFailed, ResultMismatch
-from flowfabric.sdk.flow.verdict import headline, unexcused
 from flowfabric.sdk.home import Home
 from flowfabric.sdk.run import Run, explained, read_result
 from flowfabric.sdk.spend import Spend, by_budget, spend_of_flow
@@ -38,7 +38,6 @@ POLICIES: Final = {
 }
 _LOOK_EVERY_S: Final = 0.5  # for changes without a hint, such as a start
 _BURST_S: Final = 0.05  # hints that come together cause one read
-_LOST: Final = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
 _NO_CAUSE: Final = (*TERMINAL_STATES, PublicState.WAITING_CHILDREN)  # no others wait because of it
 
 
@@ -121,7 +120,7 @@ class FlowRun:
     ) -> None:
         edges = await all_edges(engine, self.flow_id)
         described = await self.info()
-        lost = unexcused(members, edges, described.edge_groups)
+        lost = unexcused(members, pairs_of(edges), described.edge_groups)
         is_cancelled = ended.public_flow_state is FlowState.CANCELLED
         if not lost and not is_cancelled:
             return
@@ -252,27 +251,12 @@ async def replay_lost(engine: EngineBackend, flow_id: str, reason: str = "") -> 
 
     A loser of a race was not lost: its join was satisfied without it.
     """
-    members = await engine.list_flow_members(flow_id=flow_id)
-    described = await engine.describe_flow(flow_id=flow_id)
-    if described is None:
-        raise NotFound(f"flow {flow_id}", entity="flow", flow_id=flow_id)
-    edges = await all_edges(engine, flow_id)
-    replayed = []
-    for each in unexcused(members, edges, described.edge_groups):
-        if each.public_state not in _LOST:
-            continue
-        try:
-            await engine.replay_execution(
-                execution_id=each.execution_id,
-                requested_by="ff",
-                reason="the flow is retried" if reason == "" else reason,
-                cascade=True,
-            )
-        except MaxReplaysExhausted as error:
-            error.detail = f"{each.node_name or each.execution_id}: {error.detail}"
-            raise
-        replayed.append(each)
-    return replayed
+    replayed: list[MemberInfo] = []
+    while True:
+        some = await engine.retry_flow(flow_id=flow_id, reason=reason)
+        replayed += some.replayed
+        if not some.left:
+            return replayed
 
 
 def _policy(word: object) -> CancellationPolicy:
@@ -308,3 +292,8 @@ async def all_edges(engine: EngineBackend, flow_id: str) -> list[EdgeSnapshot]:
     return await every_item(
         lambda at: engine.list_edges(flow_id=flow_id, cursor=at, limit=PAGE_MAX)
     )
+
+
+def pairs_of(edges: Iterable[EdgeSnapshot]) -> list[tuple[str, str]]:
+    """The ids at both ends of edges."""
+    return [(each.upstream_execution_id, each.downstream_execution_id) for each in edges]

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from flowfabric.clock import monotonic
 from flowfabric.model.shown import mask
+from flowfabric.model.telling import headline
 from flowfabric.sdk.durations import span
-from flowfabric.sdk.flow.verdict import headline
 from flowfabric.sdk.worker.held import Held
 from flowfabric.sdk.worker.settings import Settings
 

@@ -137,6 +137,7 @@ FLOW_ROUTES: Final = (
     get(f"{_ID}/spend", "list_flow_spend", tag="flows"),
     get(f"{_ID}/edges", "list_edges", tag="flows"),
     post(f"{_ID}/cancel", "cancel_flow", query=("wait_ms",), tag="flows"),
+    post(f"{_ID}/retry", "retry_flow", tag="flows"),
     post(f"{_ID}/members", "add_execution_to_flow", statuses={"Added": 201}, tag="flows"),
     post(
         f"{_ID}/edges",

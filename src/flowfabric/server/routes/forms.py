@@ -61,6 +61,8 @@ class Form:
         self.body_fields = () if names is rest else tuple(n for n in rest if n not in names)
         self.without = frozenset(set(self.kind.__struct_fields__) - set(self.body_fields))
         self._takes_key = _KEY in self.body_fields
+        defaults = defaults_of(self.kind)  # it resolves every annotation, so never for a request
+        self._needed = [each for each in self.kind.__struct_fields__ if each not in defaults]
 
     @cached_property
     def shape(self) -> Shape | None:
@@ -99,9 +101,8 @@ class Form:
         return values
 
     def _complete(self, values: Mapping[str, Any]) -> None:
-        defaults = defaults_of(self.kind)
-        for name in self.kind.__struct_fields__:
-            if name not in values and name not in defaults:
+        for name in self._needed:
+            if name not in values:
                 raise missing(WORDS.get(name, name))
 
     # --- cursors -------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from flowfabric.api.operation import OPERATIONS, Errors, Operation, Scope
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 Handler = Callable[["Service", "Call"], Awaitable["Answer | Streamed"]]
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
+
+
+@cache
+def _parameters(path: str) -> tuple[str, ...]:
+    return tuple(_PARAMETER.findall(path))
 
 
 class Size(StrEnum):
@@ -104,7 +110,7 @@ class Route(Record, frozen=True, kw_only=True):
     @property
     def parameters(self) -> tuple[str, ...]:
         """The fields that stand in the path."""
-        return tuple(_PARAMETER.findall(self.path))
+        return _parameters(self.path)
 
     @property
     def name(self) -> str:

@@ -9,18 +9,29 @@ from typing import Final
 
 from flowfabric.server.routes.route import Repeat, Route, Size
 from flowfabric.server.ui.assets import static
+from flowfabric.server.ui.doing import execution as doing_execution
+from flowfabric.server.ui.live import LiveRoutes
 from flowfabric.server.ui.login import LOGIN_ROUTES
 from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
-from flowfabric.server.ui.reading import finding, runs
+from flowfabric.server.ui.reading import execution, finding, flows, runs
 
 # Each has `PAGES` and `ACTIONS`.
-_MODULES: Final = (finding, runs)
+_MODULES: Final = (
+    finding,
+    runs,
+    execution,
+    doing_execution,
+    flows,
+)
 PAGES: Final[tuple[Page, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: Final[tuple[Action, ...]] = tuple(act for module in _MODULES for act in module.ACTIONS)
 
+_PAGES: Final = tuple(page.route() for page in PAGES)
+
 UI_ROUTES: Final[tuple[Route, ...]] = (
-    *(page.route() for page in PAGES),
+    *_PAGES,
+    *LiveRoutes(_PAGES).routes,
     *(action.route() for action in ACTIONS),
     *LOGIN_ROUTES,
     Route(

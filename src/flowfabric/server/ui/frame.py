@@ -91,7 +91,7 @@ def frame_of(service: Service, call: Call, *, title: str, now: int, of: str | No
     return Frame(
         title=title,
         nav=nav_of(service.places, call),
-        address=address_of(call),
+        address=address_of(call, as_of=None),
         of=of or "",
         is_live=of is not None,
         caller=caller.actor or ("this machine" if is_unguarded else ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flowfabric.api.operation import Scope
@@ -10,6 +10,7 @@ from flowfabric.model.record import Record
 from flowfabric.server.exchange import Answer, Call, Streamed
 from flowfabric.server.places import Nav, Place
 from flowfabric.server.routes.route import Reach, Repeat, Route, Size
+from flowfabric.server.routes.values import full_id
 from flowfabric.server.ui.forms import Done, Form, after, form_of, refused_form
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ class Page(Record, frozen=True, kw_only=True):
     """One page. `view` asks what it needs and answers what `template` is given as `view`.
 
     `parts`: its live parts, each a template `parts/<name>.html`; `topics`: what makes the server
-    look at them again, with the parameters of the path in braces (`live.topics` names the words).
+    look at them again, with the parameters of the path in braces (`docs/design/040-dashboard.md`
+    has the words). `is_personal`: its parts are not the same for all callers with the same rights.
+    `counts_new`: what is newer than the page is counted and not listed: its live address has the
+    instant as `as_of`.
     `asks`: the operations that `view` asks for.
     """
 
@@ -39,7 +43,17 @@ class Page(Record, frozen=True, kw_only=True):
     asks: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    is_personal: bool = False
+    counts_new: bool = False
     nav: Nav | None = None
+
+    def topics_of(self, params: Mapping[str, str]) -> tuple[str, ...]:
+        """Its topics, for what a path names; ids of executions are given in full."""
+        names = {
+            name: full_id(value) if name == "execution_id" else value
+            for name, value in params.items()
+        }
+        return tuple(each.format_map(names) if "{" in each else each for each in self.topics)
 
     def route(self) -> Route:
         """Its row of the table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -18,6 +18,9 @@ from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
+from flowfabric.server.ui.draw.graph import draw_graph
+from flowfabric.server.ui.draw.timeline import timeline
+from flowfabric.server.ui.draw.waterfall import draw_waterfall
 from flowfabric.server.ui.forms import FLASH, cookie, csrf_of
 from flowfabric.server.ui.frame import Frame, address_of, frame_of
 from flowfabric.server.ui.pages import HTML, Page
@@ -36,6 +39,18 @@ _DIGEST_CHARS: Final = 12
 AS_OF: Final = "as_of"  # when a live page was first shown: what is newer is counted, not listed
 
 
+def _drawing(draw: Callable[..., str]) -> Callable[..., Markup]:
+    """What a template calls: a drawing escapes all texts by itself."""
+    return lambda *given, **more: Markup(draw(*given, **more))  # noqa: S704
+
+
+_DRAWINGS: Final = {
+    "graph": _drawing(draw_graph),
+    "timeline": timeline,
+    "waterfall": _drawing(draw_waterfall),
+}
+
+
 @cache
 def environment() -> jinja2.Environment:
     """Every template of the package, compiled."""
@@ -51,7 +66,7 @@ def environment() -> jinja2.Environment:
         cache_size=-1,
         auto_reload=False,
     )
-    made.globals.update({"asset": _asset, "marks": showing.MARKS})
+    made.globals.update({"asset": _asset, "marks": showing.MARKS, **_DRAWINGS})
     made.filters.update(showing.FILTERS)
     for name in sources:
         made.get_template(name)
@@ -84,10 +99,23 @@ def prepare() -> None:
 async def whole(service: Service, call: Call, page: Page, view: Any) -> Answer:
     """A page, with its live parts in place."""
     now = await service.engine.server_time_ms()
-    of = address_of(call, **{AS_OF: now}) if page.topics else None
+    of = address_of(call, **({AS_OF: now + 1} if page.counts_new else {})) if page.topics else None
     title = getattr(view, "title", page.title)
     frame = frame_of(service, call, title=title, now=now, of=of)
     return _answer(service, call, page.template, _context(frame, view))
+
+
+async def live_parts(
+    service: Service, call: Call, page: Page, of: str
+) -> tuple[int, Mapping[str, tuple[str, str]]]:
+    """When it was, and the live parts of a page: for each a digest of what it says, and its
+    markup. The forms in it lead back to the page."""
+    view = await page.view(service, call)
+    now = await service.engine.server_time_ms()
+    frame = frame_of(service, call, title=page.title, now=now, of=of)
+    context = _context(frame, view)
+    made = {name: _part(name, context) for name in page.parts}
+    return now, {name: (digest_of(text), text) for name, text in made.items()}
 
 
 def refused(
@@ -130,13 +158,6 @@ def _context(frame: Frame, view: Any) -> dict[str, Any]:
 
 
 # --- parts ---------------------------------------------------------------------------------------
-
-
-def parts_of(frame: Frame, view: Any, names: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
-    """The live parts of a page: for each a digest of what it says, and its markup."""
-    context = _context(frame, view)
-    made = {name: _part(name, context) for name in names}
-    return {name: (digest_of(text), text) for name, text in made.items()}
 
 
 def _part(name: str, context: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from flowfabric.model.state import PublicState
+from flowfabric.model.telling import headline
 from flowfabric.model.times import absolute, count, relative, span
 from flowfabric.server.routes.values import path_id
 
@@ -14,6 +15,9 @@ from flowfabric.server.routes.values import path_id
 # `model.marks`; states of other things share them.
 MARKS: Final[Mapping[str, tuple[str, str]]] = {
     **{state.value: (state.value, state.value) for state in PublicState},
+    "unfinished": ("waiting", "active"),
+    "ok": ("completed", "completed"),
+    "failure": ("failed", "failed"),
     "open": ("active", "active"),
     "running": ("active", "active"),
     "ready": ("waiting", "waiting"),
@@ -125,10 +129,27 @@ def size(many: int) -> str:
     return f"{many} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def outcome(word: str) -> str:
+    """The outcome of an attempt, as a word.
+
+    >>> outcome("ended_success")
+    'success'
+    """
+    return word.removeprefix("ended_")
+
+
+def quoted(text: str) -> str:
+    """A word of the filter bar, in quotation marks if it has a space."""
+    return f'"{text}"' if " " in text else text
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "ago": ago,
     "clock": clock,
     "count": count,
+    "headline": headline,
+    "outcome": outcome,
+    "quoted": quoted,
     "exact": exact,
     "iso": iso,
     "number": number,

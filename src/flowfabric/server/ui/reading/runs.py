@@ -12,8 +12,8 @@ from flowfabric.server.places import Nav
 from flowfabric.server.routes.asking import ask
 from flowfabric.server.service import Service
 from flowfabric.server.ui.pages import Action, Page
-from flowfabric.server.ui.views.filters import Filter, filter_of
-from flowfabric.server.ui.views.runs import COUNT_MAX, PATH, Runs, runs_of
+from flowfabric.server.ui.views.filters import Filter, filter_of, instant_in
+from flowfabric.server.ui.views.runs import COUNT_MAX, NEW_MAX, PATH, Runs, runs_of
 
 _PAGE: Final = 50
 _NAMES: Final = 200  # kinds and lanes that are offered to complete a word
@@ -26,9 +26,15 @@ async def runs(service: Service, call: Call) -> Runs:
     now = await service.engine.server_time_ms()
     kinds, lanes = await _names(service, call)
     wanted = filter_of(text, now, kinds=kinds, lanes=lanes)
-    listing = ListExecutions(**wanted.selects(), text=wanted.text, cursor=cursor, limit=_PAGE)
-    page, count = await asyncio.gather(
-        ask(service, call, listing), _count(service, call, wanted, has_cursor=cursor is not None)
+    shown_at = instant_in(given.get("as_of"))
+    fields = wanted.selects()
+    if shown_at is not None:
+        fields["created_before"] = min(fields["created_before"] or shown_at, shown_at)
+    listing = ListExecutions(**fields, text=wanted.text, cursor=cursor, limit=_PAGE)
+    page, count, new = await asyncio.gather(
+        ask(service, call, listing),
+        _count(service, call, wanted, has_cursor=cursor is not None),
+        _newer(service, call, wanted, None if cursor else shown_at),
     )
     return runs_of(
         page.items,
@@ -36,6 +42,7 @@ async def runs(service: Service, call: Call) -> Runs:
         text=text,
         now=now,
         count=count,
+        new=new,
         next_cursor=page.next_cursor,
         is_first=cursor is None,
         lanes=lanes,
@@ -49,6 +56,14 @@ async def _count(service: Service, call: Call, wanted: Filter, *, has_cursor: bo
         return None
     fields: dict[str, Any] = wanted.selects()
     return await ask(service, call, CountListed(**fields, at_most=COUNT_MAX))
+
+
+async def _newer(service: Service, call: Call, wanted: Filter, shown_at: int | None) -> int:
+    """How many have come since the page was first shown; they do not push its rows about."""
+    if shown_at is None or wanted.text is not None or wanted.created_before is not None:
+        return 0
+    fields = {**wanted.selects(), "created_after": max(wanted.created_after or 0, shown_at)}
+    return await ask(service, call, CountListed(**fields, at_most=NEW_MAX))
 
 
 async def _names(service: Service, call: Call) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -66,6 +81,9 @@ PAGES: Final = (
         title="Runs",
         view=runs,
         template="runs.html",
+        parts=("runs",),
+        topics=("runs",),
+        counts_new=True,
         asks=("list_executions", "count_listed", "list_kinds", "list_lanes"),
         nav=Nav(label="Runs", icon="runs", key="r", group=0, order=1),
     ),

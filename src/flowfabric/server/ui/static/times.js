@@ -1,8 +1,9 @@
 // Instants: the server writes UTC and how long ago; here they tick on, and turn local.
 const STEPS = [["d", 864e5], ["h", 36e5], ["m", 6e4], ["s", 1e3]];
 // By how much this clock is wrong: the server's time counts.
-export const skew = Number(document.body.dataset.now || Date.now()) - Date.now();
-export const now = () => Date.now() + (document.body.dataset.now === "0" ? 0 : skew);
+let skew = 0;
+export const setNow = (at) => { skew = at - Date.now(); };
+export const now = () => Date.now() + skew;
 
 export function span(ms) {
   if (ms < 1e3) return `${Math.round(ms)}ms`;
@@ -49,6 +50,8 @@ function local(root) {
 }
 
 export function times(root) {
+  const said = Number(document.body.dataset.now);
+  if (root === document && said) setNow(said);
   local(root);
   tick(root);
   if (root === document) setInterval(() => document.hidden || tick(document), 1000);

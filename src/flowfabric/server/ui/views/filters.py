@@ -126,7 +126,12 @@ def _unknown(word: Word, name: str, value: str, known: Sequence[str]) -> Word:
 def _instant(value: str, now: int) -> int | None:
     if found := _DURATION.fullmatch(value):
         return max(0, now - int(found[1]) * _UNITS_MS[found[2]])
-    return int(value) if _INSTANT.fullmatch(value) else None
+    return instant_in(value)
+
+
+def instant_in(text: str | None) -> int | None:
+    """Milliseconds, if that is what an address says."""
+    return int(text) if text is not None and _INSTANT.fullmatch(text) else None
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from flowfabric.server.routes.values import path_id
 from flowfabric.server.ui.views.filters import Filter, Word, instead_of, without
 
 PATH: Final = "/ui/runs"
+NEW_MAX: Final = 1_000
 COUNT_MAX: Final = 10_000  # more are told as "or more"
 
 
@@ -47,6 +48,8 @@ class Runs(Record, frozen=True, kw_only=True):
     count_max: int
     next: str | None
     first: str | None
+    new: int = 0
+    new_max: int = NEW_MAX
     without: tuple[tuple[str, str], ...] = ()
     corrections: tuple[tuple[Word, str], ...] = ()
     lanes: tuple[str, ...] = ()
@@ -92,6 +95,7 @@ def runs_of(
     count: int | None,
     next_cursor: str | None,
     is_first: bool,
+    new: int = 0,
     lanes: tuple[str, ...] = (),
     kinds: tuple[str, ...] = (),
 ) -> Runs:
@@ -102,6 +106,7 @@ def runs_of(
         filter=filter,
         rows=tuple(row_of(each, now) for each in snapshots),
         count=count,
+        new=new,
         count_max=COUNT_MAX,
         next=_address(text, cursor=next_cursor) if next_cursor else None,
         first=None if is_first else _address(text),

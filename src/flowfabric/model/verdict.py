@@ -7,27 +7,23 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from flowfabric.model.flow import AnySucceeded, GroupState, Quorum
-from flowfabric.model.flow_results import EdgeGroupSnapshot, EdgeSnapshot, MemberInfo
+from flowfabric.model.flow_results import EdgeGroupSnapshot, MemberInfo
 from flowfabric.model.state import PublicState
 
-_LOST: Final = (
-    PublicState.FAILED,
-    PublicState.EXPIRED,
-    PublicState.CANCELLED,
-    PublicState.SKIPPED,
-)
+RUN_AGAIN: Final = (PublicState.FAILED, PublicState.EXPIRED, PublicState.CANCELLED)
+_LOST: Final = (*RUN_AGAIN, PublicState.SKIPPED)
 
 
 def unexcused(
     members: Sequence[MemberInfo],
-    edges: Iterable[EdgeSnapshot],
+    edges: Iterable[tuple[str, str]],
     groups: Iterable[EdgeGroupSnapshot],
 ) -> list[MemberInfo]:
     """Members that ended without a result and were needed, causes before their consequences.
 
     One is excused when all members that wait for it went on without it: by an `any_of` or a
     `quorum` that was satisfied, or because they are excused themselves. A child is its parent's
-    affair.
+    affair. `edges`: the ids of their ends.
     """
     states = {each.execution_id: each.public_state for each in members}
     tolerant = {
@@ -37,8 +33,8 @@ def unexcused(
         and each.group_state is GroupState.SATISFIED
     }
     downstreams: defaultdict[str, list[str]] = defaultdict(list)
-    for edge in edges:
-        downstreams[edge.upstream_execution_id].append(edge.downstream_execution_id)
+    for upstream, downstream in edges:
+        downstreams[upstream].append(downstream)
     excused: set[str] = set()
     # waiting members before the members they wait for
     for member in sorted(members, key=lambda each: -each.rank):
@@ -54,9 +50,3 @@ def unexcused(
         each for each in members if each.public_state in _LOST and each.execution_id not in excused
     ]
     return sorted(lost, key=lambda each: each.public_state is PublicState.SKIPPED)
-
-
-def headline(reason: str) -> str:
-    """The first line of a reason, for people; a traceback follows it."""
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    return lines[0] if lines else ""

@@ -1,0 +1,31 @@
+"""One of the processes of `ff serve --workers N`: a server that ends when its parent is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Final
+
+_LOOK_S: Final = 1.0
+
+
+def main() -> int:
+    """`ff serve` with the words that the parent has chosen."""
+    from flowfabric.cli import main as ff
+
+    parent, *words = sys.argv[1:]
+    threading.Thread(target=_look_around, args=(int(parent),), daemon=True).start()
+    return ff(words)
+
+
+def _look_around(parent: int) -> None:
+    pause = threading.Event()
+    while os.getppid() == parent:
+        pause.wait(_LOOK_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
