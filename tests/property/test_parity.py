@@ -34,6 +34,7 @@ from flowfabric.stores.sqlite.small import SmallTables
 from flowfabric.stores.sqlview import SqlView
 from flowfabric.stores.tables import (
     ADMISSIONS,
+    AUDIT,
     EDGES,
     FLOW_TASKS,
     GATES,
@@ -410,6 +411,7 @@ def compared(dump: dict[str, list[Any]], now: int) -> dict[str, list[Any]]:
     # One entry tells of all that a commit creates.
     told["work_counts"] = sorted(_each_by_itself(dump["work_counts"]))
     told[MEMBERS.name] = groups_as_they_stand(dump)  # a batch may write what only an edge says
+    told[AUDIT.name] = []  # it tells of calls, and these are their commands
     return {**with_windows_trimmed(dump, now), **told}
 
 

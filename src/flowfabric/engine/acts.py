@@ -35,13 +35,14 @@ _NOW: Final[ContextVar[Act | None]] = ContextVar("flowfabric_act", default=None)
 class Act:
     """One call that is audited."""
 
-    __slots__ = ("_is_done", "_is_put", "_request", "action", "origin")
+    __slots__ = ("_id", "_is_done", "_is_put", "_request", "action", "origin")
 
     def __init__(
         self, action: str, request: Request[Any], origin: RequestOrigin | None = None
     ) -> None:
         self.action = action
         self.origin = origin
+        self._id = ids.new_uuid7s(1)[0]  # once: a transaction may be run again
         self._request = request
         self._is_put = False
         self._is_done = False
@@ -68,7 +69,7 @@ class Act:
         namespace = _text(self._request, "namespace") if event is None else event.namespace
         return AuditRow(
             now,
-            ids.new_uuid7s(1)[0],
+            self._id,
             (event.actor if event else "") or actor or origin.actor,
             origin.address,
             self.action,

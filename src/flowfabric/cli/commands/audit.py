@@ -29,7 +29,7 @@ _COLUMNS: Final = (
 
 def add_arguments(parser: FfParser) -> None:
     """Whose acts, and when."""
-    parser.add_argument("--actor", metavar="NAME", help="only those of this one, such as token:ID")
+    parser.add_argument("--by", metavar="ACTOR", help="only those of this one, such as token:ID")
     parser.add_argument("--action", metavar="WORD", help="only this operation: cancel_execution")
     parser.add_argument("--subject", metavar="ID", help="only what was done to this; its whole id")
     parser.add_argument(
@@ -78,7 +78,7 @@ async def _wanted(call: Call, engine: EngineBackend) -> dict[str, Any]:
         word, number = since
         since = number if word != "ago" else await engine.server_time_ms() - number
     return {
-        "actor": given.actor,
+        "actor": given.by,
         "action": given.action,
         "subject": given.subject,
         "since": since,
