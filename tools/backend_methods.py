@@ -25,6 +25,7 @@ SUBJECTS = (
         "retries",
         "bulk",
         "dead",
+        "failures",
         "leases",
         "journal",
         "code",

@@ -37,6 +37,7 @@ from flowfabric.kernel.registry import RULES
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import CompletionEvent, OperatorEvent
 from flowfabric.model.execution import Execution, Fence, Grant, GrantKind
+from flowfabric.model.failure import FailureEntry
 from flowfabric.model.policy import ExecutionPolicy
 from flowfabric.model.record import replace
 from flowfabric.model.results import Cancelled, Completed, Delayed
@@ -138,7 +139,10 @@ def test_an_end_writes_its_completion_and_no_lease_event(
         before = replace(before, grant=None)
     decision = end(before, how, now)
     kinds = [type(event) for event in decision.events if not isinstance(event, OperatorEvent)]
-    assert kinds == [CompletionEvent]
+    failures = (
+        [FailureEntry] if outcome in (TerminalOutcome.FAILED, TerminalOutcome.EXPIRED) else []
+    )
+    assert kinds == [CompletionEvent, *failures]
     if before.is_leased:
         attempt = decision.attempt
         assert attempt is not None

@@ -289,7 +289,7 @@ class Recorder:
         self.steps: list[Step | None] = []  # none: cut the batch here
         self.tape = Tape()
 
-    async def run(self, commands: Sequence[Any]) -> list[Any]:
+    async def run(self, commands: Sequence[Any], acts: Sequence[Any] = ()) -> list[Any]:
         self._seat.mint.tape = self.tape
         answers = [(await self._batches.run((command,)))[0] for command in commands]
         self._seat.mint.tape = None

@@ -316,7 +316,7 @@ def test_an_explanation_says_what_is_missing(url: str) -> None:
         await desk.ff.approve(run, "publish", by="ada")
         told = await run.explain()
         assert told.summary == (
-            "waits for a signal on legal (came) and "
+            "waiting for approval: a signal on legal (came) and "
             "(approved from 2 different sources on publish (1/2) or signal rejected on publish); "
             "when its time is over, it fails"
         )

@@ -40,6 +40,8 @@ F: Final = "/v1/flows/{flow_id}"
 S: Final = "/v1/schedules/{schedule_id}"
 W: Final = "/v1/waits/{execution_id}/{waitpoint_key}"
 B: Final = "/v1/budgets/{budget_id}"
+D: Final = "/ui/approvals/{execution_id}/{waitpoint_key}"
+Q: Final = "/ui/approvals/budget/{budget_id}/{dimension}/{limit_kind}"
 M: Final = f"{X}/mailboxes/{{mailbox}}/messages"
 
 EXPECTED: Final[dict[str, Line]] = {
@@ -83,6 +85,10 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /v1/operations/{operation_id}/stop": Line(OPERATE, "object"),
     "GET /v1/dead": Line(READ, "own"),
     "GET /v1/dead/counts": Line(READ, "own"),
+    f"GET {X}/failure": Line(READ, "object"),
+    "GET /v1/failures": Line(READ, "own"),
+    "GET /v1/failures/{fingerprint}": Line(READ, "own"),
+    "POST /v1/failures/{fingerprint}/known": Line(OPERATE, "own"),
     # flows
     "POST /v1/flows": Line("sA", "own", _NODES),
     "GET /v1/flows": Line(READ, "own"),
@@ -225,13 +231,19 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /docs": Line("*", "none"),
     # the dashboard
     "GET /": Line("*", "none"),
-    "GET /ui": Line("*", "none"),
+    "GET /ui": Line(READ + "a", "none"),
     "GET /ui/search": Line("*", "none"),
     "GET /ui/static/{name}": Line("*", "none"),
     "POST /ui/look": Line("*", "none", form={"theme": "dark"}),
     "GET /ui/live": Line("+", "none"),
     "GET /ui/parts": Line("+", "none"),
     "GET /ui/runs": Line(READ, "own"),
+    "GET /ui/approvals": Line("raoA", "own"),
+    f"GET {D}": Line("raoA", "object"),
+    f"POST {D}": Line("aoA", "object", form={"decision": "go"}),
+    f"POST {D}/link": Line("A", "object", form={}),
+    f"GET {Q}": Line("raoA", "own"),
+    f"POST {Q}": Line("aoA", "own", form={"decision": "rejected", "number": "1"}),
     f"GET {U}": Line(READ, "object"),
     f"GET {U}/compare": Line(READ, "object"),
     f"GET {U}/payload/{{which}}": Line(READ, "object"),
@@ -246,6 +258,29 @@ EXPECTED: Final[dict[str, Line]] = {
     "GET /ui/login": Line("*", "none"),
     "POST /ui/login": Line("*", "none", form={"token": "x"}),
     "POST /ui/logout": Line("*", "none", form={}),
+    "GET /ui/budgets": Line(READ, "own"),
+    "GET /ui/budgets/{budget_id}": Line(READ, "own"),
+    "POST /ui/budgets/{budget_id}/limits": Line(
+        OPERATE, "all", form={"dimension": "a", "hard": "9", "revision": "0"}
+    ),
+    "POST /ui/budgets/{budget_id}/reset": Line(OPERATE, "all", form={"name": "{budget_id}"}),
+    "GET /ui/quotas/{quota_policy_id}": Line(READ, "own"),
+    "POST /ui/quotas/{quota_policy_id}/limits": Line(
+        OPERATE, "all", form={"max_concurrent": "7", "revision": "0"}
+    ),
+    "GET /ui/lanes": Line(READ, "own"),
+    "POST /ui/lanes/{lane_id}/state": Line(OPERATE, "all", form={"state": "active"}),
+    "POST /ui/lanes/{lane_id}/settings": Line(OPERATE, "all", form={"weight": "2", "aging": "0s"}),
+    "GET /ui/workers": Line(READ, "own"),
+    "POST /ui/workers/{worker_instance_id}/drain": Line(OPERATE, "own", form={}),
+    "POST /ui/workers/{worker_instance_id}/dead": Line(OPERATE, "own", form={}),
+    "GET /ui/schedules": Line(READ, "own"),
+    "GET /ui/schedules/{schedule_id}": Line(READ, "own"),
+    "POST /ui/schedules/{schedule_id}/pause": Line(OPERATE, "own", form={}),
+    "POST /ui/schedules/{schedule_id}/resume": Line(OPERATE, "own", form={}),
+    "POST /ui/schedules/{schedule_id}/trigger": Line("sA", "own", form={}),
+    "POST /ui/schedules/{schedule_id}/backfill": Line("sA", "own", form={}),
+    "POST /ui/schedules/{schedule_id}/delete": Line(OPERATE, "own", form={}),
     "GET /ui/flows": Line(READ, "own"),
     "GET /ui/flows/{flow_id}": Line(READ, "object"),
     "POST /ui/flows/{flow_id}/retry": Line(OPERATE, "object", form={"reason": "x"}),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowfabric.server.plain import handle_text
 from flowfabric.server.routes import executions
 from tests.support.http import Desk
 from tests.support.lab import Lab, scenario
+from tests.support.statistics import roll_up
 
 if TYPE_CHECKING:
     import pytest
@@ -106,3 +108,33 @@ async def test_a_retry_with_another_input_answers_201_and_is_found_from_both_sid
         assert (refused.status, refused.json["field"]) == (422, field)
     replayed = await desk.post(f"{path}/retry", {"fresh": True}, headers=key)
     assert (replayed.status, replayed.json["type"]) == (200, "Replayed")
+
+
+@scenario
+async def test_failures_that_are_alike_are_told_and_marked_over_http(lab: Lab, desk: Desk) -> None:
+    origin = {"exception": "NoCard", "frame": "shop:charge", "line": 7}
+    ids = []
+    for _ in range(2):
+        claimed = await lab.started()
+        failed = {"type": "fail", "handle": handle_text(claimed.handle), "reason": "no card"}
+        given = {**failed, "failure_class": "permanent", "origin": origin}
+        assert (await desk.post("/v1/commands", {"items": [given]})).status == 200
+        ids.append(claimed.execution_id)
+    await roll_up(lab)
+    (group,) = (await desk.get("/v1/failures?by=total")).json["items"]
+    assert (group["failed"], group["frame"], group["message"]) == (2, "shop:charge", "no card")
+    path = f"/v1/failures/{group['fingerprint']}"
+    assert (await desk.get(path)).json["failed"] == 2
+    told = await desk.get(f"/v1/executions/{ids[0]}/failure")
+    assert (told.json["fingerprint"], told.json["group"]["failed"]) == (group["fingerprint"], 2)
+    letters = await desk.get(f"/v1/dead?fingerprint={group['fingerprint']}")
+    assert {each["execution_id"] for each in letters.json["items"]} == set(ids)
+    marked = await desk.post(f"{path}/known", {"known_until": lab.now + 60_000, "reason": "bank"})
+    assert marked.status == 200
+    assert (await desk.get("/v1/failures")).json["items"] == []
+    assert len((await desk.get("/v1/failures?with_known=true")).json["items"]) == 1
+    assert (await desk.get("/v1/failures/0123")).status == 404
+    new = await desk.get(f"/v1/executions/{await lab.create()}/failure")
+    assert (new.status, new.json["entity"]) == (404, "failure")
+    bulk = {"action": "retry", "fingerprint": group["fingerprint"]}
+    assert (await desk.post("/v1/executions/bulk", bulk)).json["matched"] == 2

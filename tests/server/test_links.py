@@ -28,14 +28,14 @@ async def link_of(desk: Desk, execution_id: str, key: str = "a", **body: Any) ->
 
 
 def proof_on(page: Reply) -> str:
-    found = re.search(r'name=proof value="([^"]+)"', page.body.decode())
+    found = re.search(r'name="proof" value="([^"]+)"', page.body.decode())
     assert found is not None, page
     return found[1]
 
 
 async def decided(desk: Desk, path: str, decision: str, **more: str) -> Reply:
     page = await desk.get(path)
-    proof = proof_on(page) if b"name=proof" in page.body else "none"
+    proof = proof_on(page) if b'name="proof"' in page.body else "none"
     form = urlencode({"decision": decision, "proof": proof, **more}).encode()
     return await desk.ask("POST", path, form, headers=FORM)
 
@@ -156,10 +156,11 @@ async def test_a_declared_payload_is_asked_for_and_checked(lab: Lab, desk: Desk)
     )
     made = await link_of(desk, waiting.claimed.execution_id)
     path = made["url"].partition("localhost")[2]
-    assert b"name=payload" in (await desk.get(path)).body
-    wrong = await decided(desk, path, "approved", payload='{"n":"x"}')
-    assert (wrong.status, b'class="wrong"' in wrong.body) == (422, True)
-    right = await decided(desk, path, "approved", payload='{"n":1}')
+    assert b'name="f.n" type="number"' in (await desk.get(path)).body
+    for wrong in ({"f.n": "x"}, {"f.n": ""}, {"f.n": "1", "f.m": "2"}, {}):
+        refused = await decided(desk, path, "approved", **wrong)
+        assert (refused.status, b'class="flaw' in refused.body) == (422, True)
+    right = await decided(desk, path, "approved", **{"f.n": "1"})
     assert (right.status, b"Decided" in right.body) == (200, True)
 
 

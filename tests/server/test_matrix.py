@@ -57,6 +57,8 @@ ABSENT: Final = {
     "worker_instance_id": "absent-worke",
     "token_id": "absent-token",
     "name": "ui.absent.css",
+    "dimension": "a",
+    "limit_kind": "hard",
     "which": "input",
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
@@ -206,6 +208,8 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "token_id": access.id,
         "which": "input",
         "handle": handle_text(claimed.handle),
+        "dimension": "a",
+        "limit_kind": "hard",
     }
 
 
@@ -293,7 +297,7 @@ async def test_what_belongs_to_all_is_changed_only_with_a_key_of_all(lab: Lab) -
     for route in lines("all"):
         async with lab.unchanged():
             refused = await ask(desk, route, own, restricted)
-        assert (refused.status, refused.json["code"]) == (403, "missing_namespace"), route
+        assert (refused.status, code_of(refused)) == (403, "missing_namespace"), route
         reply = await ask(desk, route, own, everyone)
         assert reply.status not in (401, 403, 404) or "answer" in route, (route, reply)
 

@@ -36,7 +36,7 @@ ORDER = {
         result_encoding
     """,
     "Body": """
-        execution_id payload payload_encoding creator_identity idempotency_key
+        execution_id payload payload_encoding creator_identity idempotency_key trace
     """,
     "IdempotencyRecord": """
         namespace idempotency_key execution_id fingerprint expires_at batch_index
@@ -61,7 +61,7 @@ ORDER = {
         budget_id dimension used held updated_at
     """,
     "DeadRow": """
-        execution_id namespace execution_kind category ended_at open_at
+        execution_id namespace execution_kind category ended_at open_at fingerprint
     """,
     "RetryRow": """
         execution_id created_at retry_id
@@ -237,6 +237,17 @@ ORDER = {
     """,
     "SpendRow": """
         minute_at budget_id dimension spent given_back expires_at
+    """,
+    "FailureEntry": """
+        execution_id attempt_index namespace lane_id execution_kind fingerprint category message
+        counted occurred_at exception frame line version
+    """,
+    "FailureGroupRow": """
+        namespace fingerprint category message exception frame line execution_kinds versions
+        failed retried first_seen_at last_seen_at expires_at known_until known_by known_reason
+    """,
+    "FailureHourRow": """
+        namespace fingerprint hour_at failed retried expires_at
     """,
     "WorkCount": """
         namespace lane_id execution_kind counted count occurred_at

@@ -62,6 +62,7 @@ class Lab:
         self.engine = self._opened()
         self._runner = runner or StepRunner()
         self._is_runner_shared = runner is not None
+        self._watch: sqlite3.Connection | None = None
 
     @property
     def direct(self) -> Engine:
@@ -91,6 +92,8 @@ class Lab:
 
     def close(self) -> None:
         """Disconnect and leave nothing running."""
+        if self._watch is not None:
+            self._watch.close()
         self.run(self._outermost.close())
         if not self._is_runner_shared:
             self._runner.close()
@@ -204,11 +207,26 @@ class Lab:
     @asynccontextmanager
     async def unchanged(self, *besides: str) -> AsyncIterator[None]:
         """Nothing that is stored may differ afterwards, besides these tables."""
-        before = await self.dump()
+        before, mark = await self.dump(), await self._mark()
         yield
+        if mark is not None and await self._mark() == mark:
+            return
         after = await self.dump()
         for table, rows in before.items():
             assert table in besides or after[table] == rows, f"{table} changed"
+
+    async def _mark(self) -> Any:
+        """Another after each commit of a change; a dump reads every table to see that none was."""
+        if self.url.startswith("sqlite"):
+            if self._watch is None:
+                self._watch = sqlite3.connect(self.url.removeprefix("sqlite:///"))
+            return self._watch.execute("PRAGMA data_version").fetchone()
+        if self.url.startswith("postgres"):
+            store: Any = self.engine.store
+            # No change is committed without a transaction number, and these count on.
+            sql = "SELECT pg_current_snapshot()::text"
+            return await store.read(lambda view: view.query(sql))
+        return None
 
     @asynccontextmanager
     async def refuses(

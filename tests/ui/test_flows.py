@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import quote
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from flowfabric.model.flow import OnSatisfied, Quorum
 from flowfabric.server.routes.values import path_id
 from tests.support.flows import Graph, arrows, edge, node, pump, submit
+from tests.support.following import Follower
 from tests.support.http import Desk
 from tests.support.lab import Lab, scenario
 from tests.support.pages import Document, sent, shown
@@ -248,6 +250,26 @@ async def test_a_policy_that_is_none_is_refused(lab: Lab) -> None:
     page = await shown(desk, address(graph))
     await sent(desk, f"/ui/flows/{graph.flow_id}/cancel", page, policy="everything")
     assert await graph.state("a") == "waiting"
+
+
+@scenario
+async def test_an_end_redraws_the_page_of_its_flow(lab: Lab) -> None:
+    graph = await submit(lab, "ab", arrows("a>b"))
+    desk = Desk(lab.engine)
+    page = await shown(desk, address(graph))
+    body = next(attributes for tag, attributes in page.elements if tag == "body")
+    had = [f"{a['data-part']}:{a['data-v']}" for _, a in page.elements if "data-part" in a]
+    follower = Follower(
+        desk, f"/ui/live?of={quote(body['data-live'], safe='')}&have={','.join(had)}"
+    )
+    while not desk.service.watches:  # noqa: ASYNC110 - what is looked at has no event of its own
+        await asyncio.sleep(0.001)
+    await graph.complete("a")
+    await follower.until(1)
+    sent_parts = {part["name"]: part["html"] for part in follower.events[0].data["parts"]}
+    assert "1/2 ended" in sent_parts["flow_head"]
+    assert "✓" in sent_parts["flow"]
+    await follower.leave()
 
 
 # --- what goes wrong ---------------------------------------------------------------------------

@@ -36,8 +36,9 @@ class StartOperation(UnsafeRequest[BulkOperation | BulkCounted], frozen=True, kw
     BulkOperation(operation_id='…', action=<BulkAction.CANCEL: 'cancel'>, …)
 
     The parts of the filter are those of `list_executions`, `blocking_reason`: what they wait
-    for, `failure_category`, and `dead_letter`: open or dismissed. Without `states`, those that
-    the action is for; restore is for dismissed letters. Later executions are left alone.
+    for, `failure_category`, `dead_letter`: open or dismissed, and `fingerprint`: open dead
+    letters of one group of failures, for retry and dismiss. Without `states`, those that the
+    action is for; restore is for dismissed letters. Later executions are left alone.
     `reason` goes with all but release and priority, `new_priority` with priority, `cascade` and
     `fresh` with retry. `limit`: act on so many at most, newest first. `dry_run` only counts.
     `operation_id`: a UUID of the caller's own; a start repeated with it finds the first one.
@@ -55,6 +56,7 @@ class StartOperation(UnsafeRequest[BulkOperation | BulkCounted], frozen=True, kw
     blocking_reason: BlockingReasonGiven | None = None
     failure_category: str | None = None
     dead_letter: LetterGiven | None = None
+    fingerprint: str | None = None
     reason: str = ""
     new_priority: int | None = None
     cascade: bool = False

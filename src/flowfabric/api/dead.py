@@ -14,13 +14,15 @@ class ListDead(Request[Page[DeadLetter]], frozen=True, kw_only=True):
     """Dead letters of a tenant, the latest end first.
 
     `category`: that of the failure, such as `timeout`, or a word of the handler's own.
-    `is_dismissed`: those that were dismissed, the latest submit first; a page of them may be
-    short although another follows.
+    `fingerprint`: those of one group of failures that are alike. `is_dismissed`: those that
+    were dismissed, the latest submit first; a page of them may be short although another
+    follows.
     """
 
     namespace: str | None = None
     execution_kind: str | None = None
     category: str | None = None
+    fingerprint: str | None = None
     is_dismissed: bool = False
     cursor: str | None = None
     limit: int = limits.PAGE_DEFAULT

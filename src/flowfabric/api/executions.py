@@ -95,6 +95,8 @@ class NewExecution(Request[CreateResult], frozen=True, kw_only=True):
     on_end: NewHook | None = None  # however it ends
     undo_stops: bool = False  # an undo that does not succeed stops those that were to follow it
     mailboxes: Mapping[str, str | None] = {}  # with JSON schemas that their messages must fit
+    traceparent: str | None = None  # the W3C trace of the submit; one that is not sound is dropped
+    tracestate: str | None = None
 
 
 @operation(

@@ -10,6 +10,7 @@ from flowfabric.api.words import FailureClassGiven
 from flowfabric.errors import ClaimIdReused, InvalidCapabilities, PayloadTooLarge
 from flowfabric.model.attempt import FailureClass
 from flowfabric.model.execution import Fence
+from flowfabric.model.failure import FailureOrigin
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import NewEntry
 from flowfabric.model.log_lines import LogBatch
@@ -137,7 +138,8 @@ class CompleteExecution(UnsafeRequest[Completed], frozen=True, kw_only=True):
 class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     """The attempt failed; the policy decides whether another follows.
 
-    `frames`, `logs` and `entries`: as in `complete`.
+    `frames`, `logs` and `entries`: as in `complete`. `origin`: the class and the innermost own
+    function, by which failures are alike; without it the shape of `reason` says so.
     """
 
     handle: Handle
@@ -145,6 +147,7 @@ class Fail(Request[RetryScheduled | TerminalFailed], frozen=True, kw_only=True):
     failure_class: FailureClassGiven = FailureClass.TRANSIENT
     category: str | None = None
     retry_after_ms: int | None = None
+    origin: FailureOrigin | None = None
     frames: Sequence[NewFrame] = ()
     logs: LogBatch | None = None
     entries: Sequence[NewEntry] = ()

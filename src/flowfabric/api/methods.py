@@ -105,6 +105,12 @@ from flowfabric.api.executions import (
     WaitForOutcome,
     WaitForResult,
 )
+from flowfabric.api.failures import (
+    DescribeFailure,
+    DescribeFailureGroup,
+    ListFailureGroups,
+    MarkFailureGroup,
+)
 from flowfabric.api.flow_graphs import (
     DETAIL_DEFAULT,
     DescribeFlowGraph,
@@ -344,6 +350,7 @@ from flowfabric.model.bulk import BulkCounted, BulkOperation
 from flowfabric.model.code import CodeUse, Repinned
 from flowfabric.model.dead import DeadCount, DeadLetter, Dismissed, Restored
 from flowfabric.model.execution import Fence
+from flowfabric.model.failure import FailureGroup, FailureMarked, FailureOrigin, FailureTold
 from flowfabric.model.feed import EventFilter, EventPage, Timeline
 from flowfabric.model.flow import FLOW_CANCELLED, SUCCESS_ONLY, CancellationPolicy, EdgePolicy
 from flowfabric.model.flow_graph import RANKS_MAX, FlowGraph, FlowMember, GraphNode
@@ -534,6 +541,8 @@ class Methods(ABC):
         on_end: NewHook | None = None,
         undo_stops: bool = False,
         mailboxes: Mapping[str, str | None] = {},
+        traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> CreateResult:
         """Record one execution.
 
@@ -569,6 +578,8 @@ class Methods(ABC):
                 on_end=on_end,
                 undo_stops=undo_stops,
                 mailboxes=mailboxes,
+                traceparent=traceparent,
+                tracestate=tracestate,
             )
         )
 
@@ -985,6 +996,7 @@ class Methods(ABC):
         blocking_reason: BlockingReasonGiven | None = None,
         failure_category: str | None = None,
         dead_letter: LetterGiven | None = None,
+        fingerprint: str | None = None,
         reason: str = "",
         new_priority: int | None = None,
         cascade: bool = False,
@@ -1000,8 +1012,9 @@ class Methods(ABC):
         BulkOperation(operation_id='…', action=<BulkAction.CANCEL: 'cancel'>, …)
 
         The parts of the filter are those of `list_executions`, `blocking_reason`: what they wait
-        for, `failure_category`, and `dead_letter`: open or dismissed. Without `states`, those that
-        the action is for; restore is for dismissed letters. Later executions are left alone.
+        for, `failure_category`, `dead_letter`: open or dismissed, and `fingerprint`: open dead
+        letters of one group of failures, for retry and dismiss. Without `states`, those that the
+        action is for; restore is for dismissed letters. Later executions are left alone.
         `reason` goes with all but release and priority, `new_priority` with priority, `cascade` and
         `fresh` with retry. `limit`: act on so many at most, newest first. `dry_run` only counts.
         `operation_id`: a UUID of the caller's own; a start repeated with it finds the first one.
@@ -1020,6 +1033,7 @@ class Methods(ABC):
                 blocking_reason=blocking_reason,
                 failure_category=failure_category,
                 dead_letter=dead_letter,
+                fingerprint=fingerprint,
                 reason=reason,
                 new_priority=new_priority,
                 cascade=cascade,
@@ -1060,6 +1074,7 @@ class Methods(ABC):
         namespace: str | None = None,
         execution_kind: str | None = None,
         category: str | None = None,
+        fingerprint: str | None = None,
         is_dismissed: bool = False,
         cursor: str | None = None,
         limit: int = limits.PAGE_DEFAULT,
@@ -1067,14 +1082,16 @@ class Methods(ABC):
         """Dead letters of a tenant, the latest end first.
 
         `category`: that of the failure, such as `timeout`, or a word of the handler's own.
-        `is_dismissed`: those that were dismissed, the latest submit first; a page of them may be
-        short although another follows.
+        `fingerprint`: those of one group of failures that are alike. `is_dismissed`: those that
+        were dismissed, the latest submit first; a page of them may be short although another
+        follows.
         """
         return await self.call(
             ListDead(
                 namespace=namespace,
                 execution_kind=execution_kind,
                 category=category,
+                fingerprint=fingerprint,
                 is_dismissed=is_dismissed,
                 cursor=cursor,
                 limit=limit,
@@ -1104,6 +1121,82 @@ class Methods(ABC):
     ) -> Restored:
         """Take a dead letter that was dismissed into the listing again."""
         return await self.call(RestoreDead(execution_id=execution_id, reason=reason, actor=actor))
+
+    # --- failures -------------------------------------------------------------------------------
+
+    async def list_failure_groups(
+        self,
+        *,
+        namespace: str | None = None,
+        last_ms: int = limits.FAILURE_WINDOW_MS,
+        by: StepGiven = Step.HOUR,
+        execution_kind: str | None = None,
+        with_known: bool = False,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[FailureGroup]:
+        """Groups of a tenant with a failure in the last `last_ms`, a day at most, the latest first.
+
+        `by`: how their counts are told, by hour or in one; by minute for two hours at most.
+        `execution_kind`: those that were seen with it; a page of them may be short although another
+        follows. `with_known`: also those that a person has marked as known. `limit`: 500 at most.
+        """
+        return await self.call(
+            ListFailureGroups(
+                namespace=namespace,
+                last_ms=last_ms,
+                by=by,
+                execution_kind=execution_kind,
+                with_known=with_known,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def describe_failure_group(
+        self,
+        *,
+        fingerprint: str,
+        namespace: str | None = None,
+        last_ms: int = limits.FAILURE_WINDOW_MS,
+        by: StepGiven = Step.HOUR,
+    ) -> FailureGroup | None:
+        """One group, with what happened in the last `last_ms`; None after 30 days without any."""
+        return await self.call(
+            DescribeFailureGroup(
+                fingerprint=fingerprint, namespace=namespace, last_ms=last_ms, by=by
+            )
+        )
+
+    async def describe_failure(self, *, execution_id: str) -> FailureTold | None:
+        """The latest failure of an execution, with its group: how many others have failed alike.
+
+        None where it has not failed, or so long ago that nothing tells of it any more.
+        """
+        return await self.call(DescribeFailure(execution_id=execution_id))
+
+    async def mark_failure_group(
+        self,
+        *,
+        fingerprint: str,
+        known_until: int | None = None,
+        namespace: str | None = None,
+        reason: str = "",
+        actor: str | None = None,
+    ) -> FailureMarked:
+        """Say until when a group is known and left out of listings; None: it is not known.
+
+        The instant is 90 days away at most. What fails meanwhile is counted as before.
+        """
+        return await self.call(
+            MarkFailureGroup(
+                fingerprint=fingerprint,
+                known_until=known_until,
+                namespace=namespace,
+                reason=reason,
+                actor=actor,
+            )
+        )
 
     # --- leases ---------------------------------------------------------------------------------
 
@@ -1245,13 +1338,15 @@ class Methods(ABC):
         failure_class: FailureClassGiven = FailureClass.TRANSIENT,
         category: str | None = None,
         retry_after_ms: int | None = None,
+        origin: FailureOrigin | None = None,
         frames: Sequence[NewFrame] = (),
         logs: LogBatch | None = None,
         entries: Sequence[NewEntry] = (),
     ) -> RetryScheduled | TerminalFailed:
         """The attempt failed; the policy decides whether another follows.
 
-        `frames`, `logs` and `entries`: as in `complete`.
+        `frames`, `logs` and `entries`: as in `complete`. `origin`: the class and the innermost own
+        function, by which failures are alike; without it the shape of `reason` says so.
         """
         return await self.call(
             Fail(
@@ -1260,6 +1355,7 @@ class Methods(ABC):
                 failure_class=failure_class,
                 category=category,
                 retry_after_ms=retry_after_ms,
+                origin=origin,
                 frames=frames,
                 logs=logs,
                 entries=entries,

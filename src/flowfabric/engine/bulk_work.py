@@ -7,12 +7,11 @@ far it came. So whatever process dies, and whichever goes on, each execution is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from flowfabric import limits
+from flowfabric.engine.bulk_met import NOTHING_MET, letters_of, met_by
 from flowfabric.engine.machine import Machine
-from flowfabric.engine.operations.execution_lists import routes_of
 from flowfabric.engine.unit import fold
 from flowfabric.engine.unit.unit import Unit
 from flowfabric.engine.unit.view import Effects
@@ -27,48 +26,17 @@ from flowfabric.kernel.bulk import (
     room_for,
 )
 from flowfabric.kernel.command import ExecutionCommand
-from flowfabric.model.bulk import BulkFilter, BulkState, OperationRow
-from flowfabric.model.dead import DeadRow
+from flowfabric.model.bulk import BulkState, OperationRow
 from flowfabric.model.execution import Execution
 from flowfabric.model.record import replace
 from flowfabric.model.route import Catalog
-from flowfabric.stores.base import Corrupt, ListFilter, Reader, Transaction
-from flowfabric.stores.indexes import due_search, newest_first
-from flowfabric.stores.tables import DEAD, OPERATIONS, Key
+from flowfabric.stores.base import Corrupt, Transaction
+from flowfabric.stores.indexes import due_search
+from flowfabric.stores.tables import OPERATIONS
 from flowfabric.trouble import is_passing
 
 _STEP_OVER: Final = 0  # the size of a piece that acts on nothing: it passes one execution
 _SIZES: Final = (limits.OPERATION_PIECE, 1, _STEP_OVER)
-
-
-def listing_of(catalog: Catalog, wanted: BulkFilter, until: int) -> ListFilter | None:
-    """The listing that finds the executions of an operation; None: there can be none. `until`: they
-    were created before."""
-    routes = routes_of(catalog, wanted.namespace, wanted.lane_id, wanted.execution_kind)
-    if routes == ():
-        return None
-    before = wanted.created_before
-    return ListFilter(
-        routes=routes,
-        states=tuple(each.value for each in wanted.states),
-        tag=wanted.tag,
-        created_after=wanted.created_after,
-        created_before=until if before is None else min(before, until),
-    )
-
-
-def readable(rows: Sequence[Execution | Corrupt]) -> list[Execution]:
-    """Those that can be decoded."""
-    return [each for each in rows if isinstance(each, Execution)]
-
-
-async def letters_of(
-    reader: Reader, wanted: BulkFilter, execution_ids: Sequence[str]
-) -> dict[Key, DeadRow]:
-    """The dead letters of executions, where the filter asks how they stand."""
-    if wanted.dead_letter is None or not execution_ids:
-        return {}
-    return await reader.peek_rows(DEAD, [(key,) for key in execution_ids])
 
 
 async def move_operation(machine: Machine, operation_id: str) -> int:
@@ -137,37 +105,26 @@ async def _find(tx: Transaction, catalog: Catalog, row: OperationRow, size: int)
     """Those that were locked before, then the next ones of the listing."""
     room = max(1, room_for(row, size))
     again = row.put_off[:room]
-    page: list[Execution | Corrupt] = []
-    is_last, place = False, None
-    if len(again) < room and len(row.put_off) < limits.OPERATION_PIECE:
-        place = None if row.place_at is None else (row.place_at, row.place_id or "")
-        listed = listing_of(catalog, row.filter, row.created_at + 1)
-        asked = room - len(again)
-        if listed is not None:
-            page = await tx.list_executions(replace(listed, before=place), asked)
-        is_last = len(page) < asked
-    known = readable(page)
-    while known and not is_last and isinstance(page[-1], Corrupt):
-        page.pop()  # it is met again behind the last place that is known
-    if known:
-        place = newest_first(known[-1])
-    is_last = is_last or (bool(page) and not known)  # nothing tells where to go on
-    next_ones = [each.execution_id for each in known if is_meant(row.filter, each)]
-    met = [*again, *next_ones]
-    held = await tx.load_free(met) if met else {}
-    away = set(met) - held.keys()
+    met, asked = NOTHING_MET, room - len(again)
+    if asked and len(row.put_off) < limits.OPERATION_PIECE:
+        before = None if row.place_at is None else (row.place_at, row.place_id or "")
+        met = await met_by(tx, catalog, row.filter, row.created_at, before, asked)
+    next_ones = [each.execution_id for each in met.known if is_meant(row.filter, each)]
+    names = [*again, *next_ones]
+    held = await tx.load_free(names) if names else {}
+    away = set(names) - held.keys()
     there = await tx.get(sorted(away)) if away else {}
-    locked = tuple(each for each in met if each in there)
-    corrupt = sum(isinstance(each, Corrupt) for each in (*page, *held.values()))
+    locked = tuple(each for each in names if each in there)
+    corrupt = met.corrupt + sum(isinstance(each, Corrupt) for each in held.values())
     meant = [
         key
-        for key in met
+        for key in names
         if isinstance(each := held.get(key), Execution) and is_meant(row.filter, each)
     ]
     letters = await letters_of(tx, row.filter, meant)
     meant = [key for key in meant if is_letter(row.filter, letters.get((key,)))]
     commands = [command_for(row, key) for key in meant]
-    return _Found(commands, corrupt, (*row.put_off[room:], *locked), place, is_last)
+    return _Found(commands, corrupt, (*row.put_off[room:], *locked), met.place, met.is_last)
 
 
 async def _act(unit: Unit, row: OperationRow, found: _Found, size: int) -> tuple[int, Effects]:

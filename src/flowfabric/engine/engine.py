@@ -35,6 +35,7 @@ from flowfabric.engine.operations import execution_forks as execution_forks
 from flowfabric.engine.operations import execution_lists as execution_lists
 from flowfabric.engine.operations import execution_reads as execution_reads
 from flowfabric.engine.operations import executions as executions
+from flowfabric.engine.operations import failures as failures
 from flowfabric.engine.operations import finding as finding
 from flowfabric.engine.operations import flow_graphs as flow_graphs
 from flowfabric.engine.operations import flow_reads as flow_reads

@@ -17,6 +17,7 @@ from flowfabric.engine.machine import Machine
 from flowfabric.engine.unit.corrupt import readable
 from flowfabric.engine.unit.records import Rows, save_rows
 from flowfabric.errors import Corruption
+from flowfabric.kernel import failures as alike
 from flowfabric.kernel.statistics import (
     COMPLETION_COLUMNS,
     LEASE_COLUMNS,
@@ -28,6 +29,7 @@ from flowfabric.kernel.statistics import (
 )
 from flowfabric.model.checks import check_integer
 from flowfabric.model.event import CompletionEvent, LeaseEvent
+from flowfabric.model.failure import FailureEntry
 from flowfabric.model.record import replace
 from flowfabric.model.statistic import BUCKETS_MS, MINUTE_MS, RollUpRow, SeenUsage
 from flowfabric.stores.base import Reader, Transaction
@@ -35,6 +37,7 @@ from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.logs import (
     AFTER_ALL,
     BEFORE_ALL,
+    FAILURES,
     LOG_OF,
     WORK_COUNTS,
     Log,
@@ -43,6 +46,8 @@ from flowfabric.stores.logs import (
     Position,
 )
 from flowfabric.stores.tables import (
+    FAILURE_GROUPS,
+    FAILURE_HOURS,
     LOG_MARKS,
     MINUTES,
     ROLL_UP,
@@ -61,6 +66,7 @@ class _Stretch(NamedTuple):
     """What was read of the logs."""
 
     tally: Tally
+    failures: list[FailureEntry]
     places: dict[str, Position]
     entries: int
     is_all: bool  # up to the end of each log
@@ -94,6 +100,8 @@ async def _count(tx: Transaction, limit: int) -> int:
     front = await tx.log_front()
     stretch = await _read(tx, row.places, limit)
     await _put_minutes(tx, rows, stretch.tally)
+    if stretch.failures:
+        await _put_failures(tx, rows, stretch.failures)
     after = await _put_spending(tx, rows, row.usage_after)
     is_idle = not stretch.entries and rows.pending(SPEND_MINUTES) is None
     if is_idle and after == row.usage_after and now - row.counted_at < limits.STATISTIC_IDLE_MS:
@@ -108,10 +116,12 @@ async def _count(tx: Transaction, limit: int) -> int:
 async def _read(tx: Transaction, places: Mapping[str, Position], limit: int) -> _Stretch:
     """The entries behind these places, of each log at most so many."""
     ends, tally = await tx.log_ends(), Tally()
+    failures: list[FailureEntry] = []
     counts: tuple[tuple[Log[Any], _Count], ...] = (
         (WORK_COUNTS, partial(_add_counts, tx, tally)),
         (_LEASES, partial(_add_alike, tx, _LEASES, LEASE_COLUMNS, tally.add_leases)),
         (_ENDS, partial(_add_alike, tx, _ENDS, COMPLETION_COLUMNS, tally.add_completions)),
+        (FAILURES, partial(_add_failures, tx, failures)),
     )
     reached: dict[str, Position] = {}
     entries, is_all = 0, True
@@ -121,12 +131,22 @@ async def _read(tx: Transaction, places: Mapping[str, Position], limit: int) -> 
         until = reached[log.name] = await tx.log_place(log, after, end, limit)
         entries += await count(after, until)
         is_all = is_all and until == end
-    return _Stretch(tally, reached, entries, is_all)
+    return _Stretch(tally, failures, reached, entries, is_all)
 
 
 async def _add_counts(tx: Transaction, tally: Tally, after: Position, until: Position) -> int:
     page = await tx.read_log(WORK_COUNTS, LogQuery(after=after, until=until, limit=AFTER_ALL))
     tally.add_counts([each for _, each in page])
+    return len(page)
+
+
+async def _add_failures(
+    tx: Transaction, found: list[FailureEntry], after: Position, until: Position
+) -> int:
+    if after == until:
+        return 0
+    page = await tx.read_log(FAILURES, LogQuery(after=after, until=until, limit=AFTER_ALL))
+    found += [each for _, each in page if alike.is_timely(each)]
     return len(page)
 
 
@@ -170,6 +190,21 @@ async def _put_minutes(tx: Transaction, rows: Rows, tally: Tally) -> None:
     for key in keys:
         if key not in unreadable:
             rows.put(MINUTES, tally.row(key, stored.get(key)))
+
+
+async def _put_failures(tx: Transaction, rows: Rows, entries: list[FailureEntry]) -> None:
+    """The groups and hours that some failures belong to."""
+    groups, hours = alike.by_group(entries), alike.by_hour(entries)
+    known, spoiled = await readable(tx.rows, FAILURE_GROUPS, list(groups))
+    rows.take(FAILURE_GROUPS, known)
+    for group, several in groups.items():
+        if group not in spoiled:
+            rows.put(FAILURE_GROUPS, alike.grown(known.get(group), several))
+    stored, unreadable = await readable(tx.rows, FAILURE_HOURS, list(hours))
+    rows.take(FAILURE_HOURS, stored)
+    for hour, several in hours.items():
+        if hour not in unreadable:
+            rows.put(FAILURE_HOURS, alike.hour_row(stored.get(hour), hour, several))
 
 
 async def _put_spending(

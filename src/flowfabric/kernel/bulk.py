@@ -179,6 +179,20 @@ def is_meant(wanted: BulkFilter, execution: Execution) -> bool:
     )
 
 
+def is_listed(wanted: BulkFilter, execution: Execution) -> bool:
+    """Whether an execution fits the parts of the filter by which listings find theirs, where it was
+    found otherwise."""
+    after, before = wanted.created_after, wanted.created_before
+    return (
+        wanted.namespace in (None, execution.namespace)
+        and wanted.lane_id in (None, execution.lane_id)
+        and wanted.execution_kind in (None, execution.execution_kind)
+        and (wanted.tag is None or execution.tags.get(wanted.tag[0]) == wanted.tag[1])
+        and (after is None or execution.created_at >= after)
+        and (before is None or execution.created_at < before)
+    )
+
+
 def is_letter(wanted: BulkFilter, row: DeadRow | None) -> bool:
     """Whether the dead letter of an execution, if it has one, is as the filter says."""
     if wanted.dead_letter is None:

@@ -10,12 +10,13 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.model.attempt import Attempt
 from flowfabric.model.event import Event
 from flowfabric.model.execution import Body, Execution, IdempotencyRecord
+from flowfabric.model.failure import FailureEntry
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record, replace
 from flowfabric.model.statistic import WorkCount
 from flowfabric.model.worker import WorkerEvent
 
-AnyEvent = Event | FlowEvent | WorkerEvent | WorkCount
+AnyEvent = Event | FlowEvent | WorkerEvent | WorkCount | FailureEntry
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 

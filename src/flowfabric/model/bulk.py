@@ -40,8 +40,8 @@ class BulkFilter(Record, frozen=True, kw_only=True):
     operation began never do.
 
     `blocking_reason`: those that wait for this. `failure_category`: those that failed so.
-    `dead_letter`: those whose dead letter stands so, whose category is then meant. The other parts
-    are those of `list_executions`.
+    `dead_letter`: those whose dead letter stands so, whose category is then meant. `fingerprint`:
+    open dead letters of one group of failures. The other parts are those of `list_executions`.
     """
 
     namespace: str | None = None
@@ -55,6 +55,7 @@ class BulkFilter(Record, frozen=True, kw_only=True):
     blocking_reason: BlockingReason | None = None
     failure_category: str | None = None
     dead_letter: Letter | None = None
+    fingerprint: str | None = None
 
 
 class BulkArguments(Record, frozen=True, kw_only=True):

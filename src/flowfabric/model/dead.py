@@ -25,6 +25,7 @@ class DeadRow(Record, frozen=True):
     category: str  # that of its failure; without one its state
     ended_at: Instant
     open_at: Instant | None  # when it ended; none: it was dismissed
+    fingerprint: str | None = None  # of failures that are alike; none: written before there was one
 
     @property
     def letter(self) -> Letter:
@@ -45,6 +46,7 @@ class DeadLetter(Record, frozen=True, kw_only=True):
     attempts: int
     ended_at: int
     purge_at: int | None = None
+    fingerprint: str | None = None  # of the group of failures that are alike
 
 
 class DeadCount(Record, frozen=True):

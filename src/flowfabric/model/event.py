@@ -83,6 +83,7 @@ class OperatorEventType(StrEnum):
     SCHEDULE_DELETED = "schedule_deleted"
     SCHEDULE_UNDECLARED = "schedule_undeclared"
     LINE_RELEASED = "line_released"
+    FAILURES_MARKED = "failures_marked"
     OPERATION_STARTED = "operation_started"
     OPERATION_STOPPED = "operation_stopped"
     OPERATION_ENDED = "operation_ended"
@@ -125,7 +126,7 @@ class CompletionEvent(Record, frozen=True):
 
 class OperatorEvent(Record, frozen=True):
     """One operator action; `subject` names an execution, a lane, a budget, a quota, a flow, a
-    schedule, a signing key, an access token or a bulk operation."""
+    schedule, a signing key, an access token, a group of failures or a bulk operation."""
 
     subject: str
     event_type: OperatorEventType

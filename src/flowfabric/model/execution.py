@@ -296,6 +296,7 @@ class Body(Record, frozen=True):
     payload_encoding: str | None = None
     creator_identity: str = ""
     idempotency_key: str | None = None
+    trace: str | None = None  # of its submit: see `model/trace.py`
 
 
 class IdempotencyRecord(Record, frozen=True):

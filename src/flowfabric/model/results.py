@@ -14,6 +14,7 @@ from flowfabric.model.route import LaneState
 from flowfabric.model.schedule import RunOf
 from flowfabric.model.state import BlockingReason, PublicState, StateVector
 from flowfabric.model.successor import Origin, SuccessorInfo
+from flowfabric.model.trace import Trace
 
 # --- creating ----------------------------------------------------------------------------------
 
@@ -81,6 +82,7 @@ class Claimed(Record, frozen=True, tag=True):
     payload_encoding: str | None = None
     idempotency_key: str | None = None
     forked_from: str | None = None  # the execution whose journal it began with
+    trace: Trace | None = None  # in which it was submitted
 
     def __repr__(self) -> str:
         return f"Claimed({self.execution_id}, attempt={self.attempt_index})"

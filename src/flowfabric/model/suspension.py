@@ -10,6 +10,7 @@ from typing import Annotated
 
 from flowfabric.model.columns import Counter, Instant, Text
 from flowfabric.model.record import Record
+from flowfabric.model.results import WaitLine
 from flowfabric.model.state import BlockingReason
 from flowfabric.model.words import TimeoutBehavior
 
@@ -377,7 +378,8 @@ class WaitpointInfo(Record, frozen=True):
 
 class WaitpointShown(Record, frozen=True):
     """A waitpoint as the holder of its token sees it. `source`: in whose name the token signals;
-    `decided`: the name of the first signal that it has sent already."""
+    `decided`: the name of the first signal that it has sent already; `cause`: what ended the wait,
+    if it has ended."""
 
     waitpoint_key: str
     state: WaitpointState
@@ -388,6 +390,10 @@ class WaitpointShown(Record, frozen=True):
     timeout_at: int | None
     source: str
     decided: str | None = None
+    lines: tuple[WaitLine, ...] = ()
+    at_timeout: TimeoutBehavior | None = None
+    cause: ResumeCause | None = None
+    ended_at: int | None = None
 
 
 class SuspendedInfo(Record, frozen=True):

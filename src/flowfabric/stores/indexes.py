@@ -24,6 +24,7 @@ from flowfabric.stores.tables import (
     DEAD,
     EDGES,
     EDGES_AHEAD,
+    FAILURE_GROUPS,
     FAIR,
     FLOWS,
     LEDGER,
@@ -304,6 +305,18 @@ DEAD_OF_CATEGORY: Final = Index(
     also=("execution_id",),
 )
 
+DEAD_OF_GROUP: Final = Index(
+    "ff_dead_letter_fingerprint",
+    DEAD,
+    *("namespace", "fingerprint", "open_at"),
+    present="open_at",
+    also=("execution_id",),
+)
+# Groups of failures, by the latest of each.
+FAILURES_SEEN: Final = Index(
+    "ff_failure_group_seen", FAILURE_GROUPS, "namespace", "last_seen_at", "fingerprint"
+)
+
 # Limits
 LEDGER_OF: Final = Index("ff_budget_usage_by_exec_execution", LEDGER, "execution_id")
 ASKS_OPEN: Final = Index("ff_budget_ask_open", ASKS, "open_since", present="open_since")
@@ -380,6 +393,8 @@ INDEXES: Final[tuple[Index[Any], ...]] = (
     DEAD_LETTERS,
     DEAD_OF_KIND,
     DEAD_OF_CATEGORY,
+    DEAD_OF_GROUP,
+    FAILURES_SEEN,
     FAIR_TAGS,
     FAIR_KEYS,
     SCHEDULES_OF_ORIGIN,

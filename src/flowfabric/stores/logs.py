@@ -20,6 +20,7 @@ from flowfabric.model.event import (
     OperatorEvent,
     SignalEvent,
 )
+from flowfabric.model.failure import FailureEntry
 from flowfabric.model.flow import FlowEvent
 from flowfabric.model.record import Record
 from flowfabric.model.statistic import WorkCount
@@ -210,10 +211,17 @@ LOGS: Final[tuple[Log[Any], ...]] = (
     Log("ff_worker_registry_event", WorkerEvent, dumped_as="worker_events"),
     # Of no feed: statistics count it.
     Log("ff_work_count", WorkCount, dumped_as="work_counts"),
+    Log(
+        "ff_failure",
+        FailureEntry,
+        dumped_as="failures",
+        about=LogIndex("ff_failure_execution", "ff_failure", ("execution_id",)),
+    ),
 )
-WORK_COUNTS: Final[Log[WorkCount]] = LOGS[-1]
 LOG_INDEXES: Final = tuple(log.about for log in LOGS if log.about is not None)
 LOG_OF: Final[dict[type[Record], Log[Any]]] = {log.record: log for log in LOGS}
+WORK_COUNTS: Final[Log[WorkCount]] = LOG_OF[WorkCount]
+FAILURES: Final[Log[FailureEntry]] = LOG_OF[FailureEntry]
 
 
 def _between(mark: Mark) -> str:

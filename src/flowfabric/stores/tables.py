@@ -28,6 +28,7 @@ from flowfabric.model.budget import (
 from flowfabric.model.bulk import OperationRow
 from flowfabric.model.dead import DeadRow
 from flowfabric.model.execution import IdempotencyRecord
+from flowfabric.model.failure import FailureGroupRow, FailureHourRow
 from flowfabric.model.fair import FairRow
 from flowfabric.model.feed import LogMark
 from flowfabric.model.flow import EdgeAhead, EdgeRow, FlowRow, MemberRow, TaskRow
@@ -186,6 +187,8 @@ MINUTES: Final = Table(
     absent={"pickup": NOTHING, "run": NOTHING},
 )
 SPEND_MINUTES: Final = Table("ff_statistic_spend", SpendRow, 3, due="expires_at")
+FAILURE_GROUPS: Final = Table("ff_failure_group", FailureGroupRow, 2, due="expires_at")
+FAILURE_HOURS: Final = Table("ff_failure_hour", FailureHourRow, 3, due="expires_at")
 
 # Every write to these comes with a new version of their execution.
 EPISODE_TABLES: Final[tuple[Table[Any], ...]] = (
@@ -224,6 +227,8 @@ SWEPT_TABLES: Final[tuple[Table[Any], ...]] = (
     FRAMES,
     MINUTES,
     SPEND_MINUTES,
+    FAILURE_GROUPS,
+    FAILURE_HOURS,
     TICKS,
     SESSIONS,
     AUDIT,
@@ -287,6 +292,8 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     SEEN_USAGE,
     MINUTES,
     SPEND_MINUTES,
+    FAILURE_GROUPS,
+    FAILURE_HOURS,
     SCHEDULES,
     TICKS,
 )

@@ -18,6 +18,7 @@ from flowfabric.model.event import (
     OperatorEventType,
     SignalEvent,
 )
+from flowfabric.model.failure import Failing, FailureEntry
 from flowfabric.model.flow import FlowEvent, FlowEventType
 from flowfabric.model.record import Record
 from flowfabric.model.state import TerminalOutcome
@@ -92,6 +93,22 @@ TOLD: Final[dict[type[Record], Callable[[int], Record]]] = {
     ),
     FlowEvent: lambda at: FlowEvent("f", FlowEventType.REOPENED, "ns", tags(at), at),
     WorkCount: lambda at: WorkCount("ns", "lane", "kind", Counted.RETRIED, 3, at),
+    FailureEntry: lambda at: FailureEntry(
+        "{fp:1}:01890000-0000-7000-8000-000000000003",
+        0,
+        "ns",
+        "lane",
+        "kind",
+        "f" * 16,
+        "ValueError",
+        "no",
+        Failing.FAILED,
+        at,
+        exception="ValueError",
+        frame="shop:charge",
+        line=7,
+        version="v2",
+    ),
     WorkerEvent: lambda at: WorkerEvent("ns", "w-1", WorkerEventType.TTL_SWEPT, "", at),
 }
 

@@ -24,6 +24,7 @@ from tests.support.journal import entry, record
 from tests.support.lab import LANE, Lab, scenario
 from tests.support.schedules import HOURLY, declare, declared, schedule, start
 from tests.support.spoiling import busy, change, drop
+from tests.support.statistics import roll_up
 from tests.support.waits import suspended
 
 ANN: Final = {"actor": "ann"}
@@ -138,6 +139,13 @@ async def failed(lab: Lab) -> str:
     return claimed.execution_id
 
 
+async def failed_alike(lab: Lab) -> str:
+    told = await lab.engine.describe_failure(execution_id=await failed(lab))
+    assert told is not None
+    await roll_up(lab)
+    return told.fingerprint
+
+
 async def dismissed(lab: Lab) -> str:
     key = await failed(lab)
     await lab.engine.dismiss_dead(execution_id=key)
@@ -222,6 +230,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "cancel_execution": (created, "execution_id", {**REASON, **OVERRIDE}),
     "change_priority": (created, "execution_id", {"new_priority": 9}),
     "fork_execution": (journaled, "execution_id", {"before": "a"}),
+    "mark_failure_group": (failed_alike, "fingerprint", {}),
     "retry_with_input": (failed, "execution_id", {"input_payload": b"1"}),
     "repin_execution": (pinned, "execution_id", {"expected": "2", "version": "3"}),
     "replay_execution": (completed, "execution_id", {}),

@@ -27,6 +27,7 @@ from tests.support.journal import entry, record
 from tests.support.lab import LANE, Lab, scenario
 from tests.support.schedules import SCHEDULE, declare, declared
 from tests.support.spoiling import busy, change
+from tests.support.statistics import roll_up
 from tests.support.waits import early, pending, suspended
 
 Acts = Callable[[Lab], Awaitable[Any]]
@@ -52,6 +53,10 @@ async def operators_act_on_many(lab: Lab) -> None:
     lost = await lab.started()
     await lab.engine.fail(lost.handle, reason="x", failure_class=FailureClass.PERMANENT)
     await lab.engine.dismiss_dead(execution_id=lost.execution_id)
+    told = await lab.engine.describe_failure(execution_id=lost.execution_id)
+    assert told is not None
+    await roll_up(lab)
+    await lab.engine.mark_failure_group(fingerprint=told.fingerprint)
     await lab.engine.restore_dead(execution_id=lost.execution_id)
     await lab.engine.retry_with_input(execution_id=lost.execution_id, input_payload=b"1")
     for is_stopped in (True, False):

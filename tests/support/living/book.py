@@ -84,6 +84,7 @@ _ALL: Final[tuple[type[Living], ...]] = (
     bulky.BulkHold,
     lost.DeadLetters,
     lost.AnotherInput,
+    lost.FailedAlike,
     owned.Leased,
     owned.Lapsed,
     owned.Lost,

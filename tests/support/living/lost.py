@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from flowfabric.model.failure import FailureOrigin
 from tests.support.lab import Lab
-from tests.support.living.kind import Living, Notes
+from tests.support.living.kind import HOUR_MS, Living, Notes
+from tests.support.statistics import roll_up
 
 
 class DeadLetters(Living):
@@ -50,3 +52,34 @@ class AnotherInput(Living):
         assert (found.execution_id, found.retried_from) == (notes["id"], notes["from"])
         claimed = await self.finish(lab, notes["id"])
         assert claimed.payload == b"2"
+
+
+class FailedAlike(Living):
+    """A group of failures that is known, and one of its executions."""
+
+    async def begin(self, lab: Lab) -> Notes:
+        claimed = await self.start(lab)
+        origin = FailureOrigin(exception="shop.NoCard", frame="shop:charge", line=7, version="1")
+        await lab.engine.fail(
+            claimed.handle, reason="no card", failure_class="permanent", origin=origin
+        )
+        told = await lab.engine.describe_failure(execution_id=claimed.execution_id)
+        assert told is not None
+        await roll_up(lab)
+        await lab.engine.mark_failure_group(
+            fingerprint=told.fingerprint, known_until=lab.now + HOUR_MS, reason="known"
+        )
+        return {"id": claimed.execution_id, "fingerprint": told.fingerprint}
+
+    async def go_on(self, lab: Lab, notes: Notes) -> None:
+        found = await lab.engine.describe_failure_group(fingerprint=notes["fingerprint"])
+        assert found is not None
+        assert (found.frame, found.known_reason, found.versions) == (
+            "shop:charge",
+            "known",
+            ("1",),
+        )
+        (letter,) = (await lab.engine.list_dead(fingerprint=notes["fingerprint"])).items
+        assert letter.execution_id == notes["id"]
+        await lab.engine.replay_execution(execution_id=notes["id"])
+        await self.finish(lab, notes["id"])

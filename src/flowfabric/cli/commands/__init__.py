@@ -46,6 +46,7 @@ COMMANDS: Final = (
     Command("cancel", "cancel executions, whatever they are doing"),
     Command("retry", "run finished executions again"),
     Command("dead", "what failed or expired, until it is run again or dismissed"),
+    Command("failures", "what is broken: failures that are alike, with counts"),
     Command("fork", "go on from a copy of a journal, as a new execution"),
     Command("hold", "keep waiting executions from being claimed"),
     Command("release", "end a hold"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from flowfabric.api.page import every_item
 from flowfabric.cli import values
@@ -21,10 +19,15 @@ from flowfabric.cli.scheduling import (
 )
 from flowfabric.cli.show.plain import plain
 from flowfabric.cli.show.terminal import Column, clean
-from flowfabric.cli.show.times import absolute, span
+from flowfabric.cli.show.times import absolute
 from flowfabric.errors import NotFound
-from flowfabric.model.record import fields_of
-from flowfabric.model.schedule import USUAL_POLICY, Overlap, ScheduleSnapshot, Timing
+from flowfabric.model.schedule import USUAL_POLICY, Overlap, ScheduleSnapshot
+from flowfabric.model.schedule_words import (
+    local_time,
+    settings_in_words,
+    state_in_words,
+    timing_in_words,
+)
 
 _COLUMNS: Final = (
     Column("SCHEDULE", shrinks=True, least=16),
@@ -113,23 +116,14 @@ async def ls(call: Call) -> Exit:
 
 def _row(each: ScheduleSnapshot) -> tuple[object, ...]:
     next_tick = "-" if each.next_tick is None else absolute(each.next_tick)
-    return (each.schedule_id, each.kind, _when(each.timing), next_tick, each.runs, _state(each))
-
-
-def _when(timing: Timing | None) -> str:
-    if timing is None:
-        return "?"
-    if timing.every_ms is not None:
-        return f"every {timing.every_ms // 1000} s"
-    return f"{'; '.join(timing.cron) or f'{len(timing.at)} instants'} {timing.tz}"
-
-
-def _state(each: ScheduleSnapshot) -> str:
-    words = [f"paused by {each.paused_by or 'a caller'}"] if each.paused_at else []
-    words += ["undeclared"] if each.undeclared_at else []
-    words += ["two versions of its code take turns"] if each.flaps else []
-    words += [each.problem] if each.problem else []
-    return ", ".join(words) or ("active" if each.next_tick else "finished")
+    return (
+        each.schedule_id,
+        each.kind,
+        timing_in_words(each.timing),
+        next_tick,
+        each.runs,
+        state_in_words(each),
+    )
 
 
 async def why(call: Call) -> Exit:
@@ -145,8 +139,9 @@ async def why(call: Call) -> Exit:
         document = {"schedule": found, "ahead": list(ahead), "ticks": list(ticks)}
         call.terminal.document({key: plain(each) for key, each in document.items()})
         return Exit.OK
-    call.terminal.line(f"{clean(name)}: {clean(_when(found.timing))}, {clean(_state(found))}")
-    for said in _settings(found):
+    when, state = timing_in_words(found.timing), state_in_words(found)
+    call.terminal.line(f"{clean(name)}: {clean(when)}, {clean(state)}")
+    for said in settings_in_words(found):
         call.terminal.line(f"  {clean(said)}")
     for warning in found.warnings:
         call.terminal.line(f"  keeps it back: {clean(warning)}")
@@ -159,38 +154,9 @@ async def why(call: Call) -> Exit:
     return Exit.OK
 
 
-def _settings(schedule: ScheduleSnapshot) -> list[str]:
-    """What is said of its ticks beside their times, where it is not as usual."""
-    timing, policy = schedule.timing, schedule.policy
-    if timing is None or policy is None:
-        return []
-    bounds = [
-        f"{name} {absolute(instant)}"
-        for name in ("anchor", "starts", "ends")
-        if (instant := getattr(timing, name)) is not None
-    ]
-    days = [f"not on {', '.join(timing.except_on)}"] if timing.except_on else []
-    jitter = [f"up to {span(timing.jitter_ms)} later"] if timing.jitter_ms else []
-    usual = fields_of(USUAL_POLICY)
-    rules = [
-        f"{name.removesuffix('_ms').replace('_', ' ')} "
-        f"{span(value) if name.endswith('_ms') else value}"
-        for name, value in fields_of(policy).items()
-        if value != usual[name]
-    ]
-    return [", ".join(part) for part in ([*bounds, *days, *jitter], rules) if part]
-
-
 def _local(tick: int, schedule: ScheduleSnapshot) -> str:
-    """The tick in the time zone of the schedule, where that is another one."""
-    zone = schedule.timing.tz if schedule.timing else "UTC"
-    if zone == "UTC":
-        return ""
-    try:
-        local = datetime.fromtimestamp(tick / 1000, ZoneInfo(zone))
-    except (ZoneInfoNotFoundError, ValueError, OSError):  # known where it fires, and not here
-        return ""
-    return f"  {local:%a %Y-%m-%d %H:%M:%S} {clean(zone)}"
+    local = local_time(tick, schedule)
+    return f"  {clean(local)}" if local else ""
 
 
 async def create(call: Call) -> Exit:

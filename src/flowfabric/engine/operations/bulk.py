@@ -8,7 +8,7 @@ from typing import Any, Final
 from flowfabric import ids, limits
 from flowfabric.api import bulk as api
 from flowfabric.api.page import Page, at_uuid
-from flowfabric.engine.bulk_work import letters_of, listing_of, readable
+from flowfabric.engine.bulk_met import Met, letters_of, listing_of, met_by
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.operations.execution_lists import (
     check_route,
@@ -39,13 +39,11 @@ from flowfabric.model.checks import (
     word_of,
 )
 from flowfabric.model.dead import DeadRow, Letter
-from flowfabric.model.execution import Execution
 from flowfabric.model.limit_checks import check_word
-from flowfabric.model.record import replace
 from flowfabric.model.shown import shown
 from flowfabric.model.state import BlockingReason, PublicState
-from flowfabric.stores.base import Corrupt, Reader
-from flowfabric.stores.indexes import Search, by_key, newest_first
+from flowfabric.stores.base import Reader
+from flowfabric.stores.indexes import Search, by_key
 from flowfabric.stores.tables import OPERATIONS, Key
 
 _LISTING: Final = Listing("list_operations", at_uuid)
@@ -58,7 +56,7 @@ async def start_operation(
 ) -> BulkOperation | BulkCounted:
     """Count what fits, and record the operation."""
     action = check_word(request.action, BulkAction, field="action")
-    given, wanted = _arguments(action, request), _filter(action, request)
+    given, wanted = _arguments(action, request), _filter(machine, action, request)
     is_dry = check_flag(request.dry_run, field="dry_run")
     name, actor = request.operation_id, machine.actor(request.actor)
     name = ids.new_uuid7s(1)[0] if name is None else check_uuid(name, field="operation_id")
@@ -123,14 +121,18 @@ def stop_operation(machine: Machine, request: api.StopOperation) -> StopOperatio
 # --- what is asked for ----------------------------------------------------------------------------
 
 
-def _filter(action: BulkAction, request: api.StartOperation) -> BulkFilter:
+def _filter(machine: Machine, action: BulkAction, request: api.StartOperation) -> BulkFilter:
     place = (request.namespace, request.lane_id, request.execution_kind)
     check_route(*place)
     times = request.created_after, request.created_before
     listed = list_filter(request.states, request.tag, *times)
+    fingerprint = _fingerprint(action, request)
     states = tuple(PublicState(each) for each in listed.states)
+    namespace = request.namespace
+    if fingerprint is not None:  # groups of failures are those of one tenant
+        namespace = machine.namespace(namespace)
     return BulkFilter(
-        namespace=request.namespace,
+        namespace=namespace,
         states=states or tuple(sorted(MEANT[action])),
         lane_id=request.lane_id,
         execution_kind=request.execution_kind,
@@ -141,7 +143,19 @@ def _filter(action: BulkAction, request: api.StartOperation) -> BulkFilter:
         blocking_reason=_blocking_reason(request.blocking_reason),
         failure_category=_category(request.failure_category),
         dead_letter=_letter(action, request.dead_letter),
+        fingerprint=fingerprint,
     )
+
+
+def _fingerprint(action: BulkAction, request: api.StartOperation) -> str | None:
+    given = request.fingerprint
+    if given is None:
+        return None
+    _check_use("fingerprint", True, action in (BulkAction.RETRY, BulkAction.DISMISS), action)
+    if request.dead_letter == Letter.DISMISSED:
+        detail = "fingerprint: of open dead letters; dismissed ones are restored first"
+        raise InvalidInput(detail, field="fingerprint")
+    return check_name(given, field="fingerprint")
 
 
 def _category(given: str | None) -> str | None:
@@ -194,31 +208,30 @@ def _check_use(field: str, is_given: bool, has_use: bool, action: BulkAction) ->
 
 async def _count(machine: Machine, wanted: BulkFilter) -> int:
     """How many executions fit just now."""
-    beside = (wanted.text, wanted.blocking_reason, wanted.failure_category, wanted.dead_letter)
+    beside = (
+        *(wanted.text, wanted.blocking_reason, wanted.failure_category, wanted.dead_letter),
+        wanted.fingerprint,
+    )
     if not any(beside):
         return await machine.read(lambda reader: _counted(reader, wanted))
     number, before = 0, None
     while True:
         page, letters = await machine.read(partial(_page, wanted=wanted, before=before))
-        known = readable(page)
         number += sum(
             is_meant(wanted, each) and is_letter(wanted, letters.get((each.execution_id,)))
-            for each in known
+            for each in page.known
         )
-        if len(page) < limits.PAGE_MAX or not known:
+        if page.is_last:
             return number
-        before = newest_first(known[-1])
+        before = page.place
 
 
 async def _page(
     reader: Reader, *, wanted: BulkFilter, before: tuple[int, str] | None
-) -> tuple[list[Execution | Corrupt], dict[Key, DeadRow]]:
-    listed = listing_of(await reader.catalog(), wanted, reader.now + 1)
-    if listed is None:
-        return [], {}
-    rows = await reader.list_executions(replace(listed, before=before), limits.PAGE_MAX)
-    names = [each.execution_id for each in readable(rows)]
-    return rows, await letters_of(reader, wanted, names)
+) -> tuple[Met, dict[Key, DeadRow]]:
+    met = await met_by(reader, await reader.catalog(), wanted, reader.now, before, limits.PAGE_MAX)
+    names = [each.execution_id for each in met.known]
+    return met, await letters_of(reader, wanted, names)
 
 
 async def _counted(reader: Reader, wanted: BulkFilter) -> int:

@@ -23,6 +23,7 @@ from flowfabric.stores.base import ListFilter, Reader
 from flowfabric.stores.indexes import (
     DEAD_LETTERS,
     DEAD_OF_CATEGORY,
+    DEAD_OF_GROUP,
     DEAD_OF_KIND,
     Search,
     newest_first,
@@ -46,7 +47,7 @@ async def list_dead(machine: Machine, request: api.ListDead) -> Page[DeadLetter]
     limit, place = check_limit(request.limit), _LISTING.place(request.cursor)
     if check_flag(request.is_dismissed, field="is_dismissed"):
         return await _dismissed(machine, request, limit, place)
-    search = replace(_search(machine, request), after=place, limit=limit + 1)
+    search = replace(_listed(machine, request), after=place, limit=limit + 1)
 
     async def work(reader: Reader) -> Page[DeadLetter]:
         rows = await reader.search(search) if limit else []
@@ -64,9 +65,11 @@ async def _dismissed(
     """No index has them: all that failed or expired is looked at, a page at a time."""
     namespace, kind = machine.namespace(request.namespace), request.execution_kind
     check_route(namespace, None, kind)
-    category = request.category
+    category, fingerprint = request.category, request.fingerprint
     if category is not None:
         check_name(category, field="category")
+    if fingerprint is not None:
+        _fingerprint(fingerprint)
 
     async def work(reader: Reader) -> Page[DeadLetter]:
         routes = routes_of(await reader.catalog(), namespace, None, kind)
@@ -83,6 +86,7 @@ async def _dismissed(
             if (row := letters.get((each.execution_id,))) is not None
             and row.letter is Letter.DISMISSED
             and category in (None, row.category)
+            and fingerprint in (None, row.fingerprint)
             and (letter := _shown(row, each)) is not None
         ]
         return Page(tuple(found), _LISTING.cursor(following))
@@ -127,6 +131,22 @@ async def _rows(reader: Reader, *, search: Search[DeadRow]) -> list[DeadRow]:
     return await reader.search(search)
 
 
+def _listed(machine: Machine, request: api.ListDead) -> Search[DeadRow]:
+    """By the index of the group of failures, where one is asked for."""
+    search = _search(machine, request)
+    if request.fingerprint is None:
+        return search
+    kind, category = request.execution_kind, request.category
+    wanted = (("execution_kind", kind), ("category", category))
+    prefix = (machine.namespace(request.namespace), _fingerprint(request.fingerprint))
+    only = tuple((name, value) for name, value in wanted if value is not None)
+    return replace(search, index=DEAD_OF_GROUP, prefixes=(prefix,), only=only)
+
+
+def _fingerprint(given: object) -> str:
+    return check_name(given, field="fingerprint")
+
+
 def _search(machine: Machine, request: api.ListDead | api.CountDead) -> Search[DeadRow]:
     """By the index of the kind or of the category; the other one is compared."""
     namespace = machine.namespace(request.namespace)
@@ -158,6 +178,7 @@ def _shown(row: DeadRow, execution: Any) -> DeadLetter | None:
         lane_id=execution.lane_id,
         public_state=execution.public_state,
         category=row.category,
+        fingerprint=row.fingerprint,
         reason=execution.failure_reason or "",
         attempts=execution.total_attempt_count,
         ended_at=row.ended_at,

@@ -215,12 +215,13 @@ async def list_graph_members(machine: Machine, request: api.ListGraphMembers) ->
     )
 
     async def work(reader: Reader) -> Page[GraphNode]:
-        await require_flow(reader, flow_id)
         asked = wanted
         if kind is not None:
             routes = routes_of(await reader.catalog(), None, None, kind)
             asked = replace(wanted, routes=routes or ())
         ids = await reader.find_members(asked, limit + 1) if limit else []
+        if not ids:
+            await require_flow(reader, flow_id)
         keys = [(flow_id, each) for each in ids[:limit]]
         rows = await reader.peek_rows(MEMBERS, keys) if keys else {}
         nodes = {each.execution_id: each for each in await _nodes(reader, rows)}

@@ -37,6 +37,7 @@ from flowfabric.model.checks import (
     clip_text,
 )
 from flowfabric.model.execution import Fence
+from flowfabric.model.failure import FailureOrigin
 from flowfabric.model.limit_checks import check_word
 from flowfabric.model.results import Claimed
 
@@ -276,6 +277,7 @@ def fail(machine: Machine, request: api.Fail) -> Fail | EndWithOutput:
         category=kind.value if category is None else check_name(category, field="category"),
         jitter=jitter(),
         retry_after_ms=_retry_after(request.retry_after_ms),
+        origin=None if request.origin is None else _origin(request.origin),
     )
     if request.logs is None and request.frames == () and request.entries == ():
         return end
@@ -307,6 +309,24 @@ def fail_execution(machine: Machine, request: api.FailExecution) -> Fail:
         jitter=jitter(),
         retry_after_ms=_retry_after(request.retry_after_ms),
     )
+
+
+def _origin(given: object) -> FailureOrigin:
+    """Where a failure comes from; texts that are too long are cut."""
+    if not isinstance(given, FailureOrigin):
+        detail = f"origin: expected a FailureOrigin, got {type(given).__name__}"
+        raise InvalidInput(detail, field="origin")
+    line, most = given.line, limits.FAILURE_LINE_MAX
+    return FailureOrigin(
+        exception=clip_text(given.exception, limits.NAME_BYTES, field="origin.exception"),
+        frame=_clipped(given.frame, "frame"),
+        line=None if line is None else check_integer(line, field="origin.line", least=0, most=most),
+        version=_clipped(given.version, "version"),
+    )
+
+
+def _clipped(given: object, name: str) -> str | None:
+    return None if given is None else clip_text(given, limits.NAME_BYTES, field=f"origin.{name}")
 
 
 def _retry_after(retry_after_ms: int | None) -> int | None:

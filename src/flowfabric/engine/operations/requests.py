@@ -35,6 +35,7 @@ from flowfabric.model.record import replace
 from flowfabric.model.route import Route
 from flowfabric.model.successor import FlowHooks, Hook, Hooks, Role, Successor
 from flowfabric.model.ties import UNTIED, Ties
+from flowfabric.model.trace import read_trace, trace_text
 
 HOOKS: Final = (Role.ON_SUCCESS.value, Role.ON_FAILURE.value, Role.ON_END.value)
 _route_cache: dict[
@@ -73,6 +74,7 @@ def to_create(
             empty=True,
         ),
         _optional(request.idempotency_key, "idempotency_key", limits.IDEMPOTENCY_KEY_BYTES),
+        _trace(request),
     )
     tags = check_tags(request.tags) if request.tags != {} else {}
     rank = 0 if priority is None else clamp_priority(priority)
@@ -104,6 +106,14 @@ def to_create(
         **unique,
     )
     return made
+
+
+def _trace(request: NewExecution) -> str | None:
+    """Mostly there is none; one that is not sound is none."""
+    if request.traceparent is None:
+        return None
+    trace = read_trace(request.traceparent, request.tracestate)
+    return None if trace is None else trace_text(trace)
 
 
 def _ties(request: NewExecution, route: Route, body: Body, config: EngineConfig) -> Ties:

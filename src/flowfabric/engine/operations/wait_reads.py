@@ -388,6 +388,10 @@ def _to_holder(
         timeout_at=None if episode is None else episode.timeout_at,
         source=source[1],
         decided=own[0].signal_name if own else None,
+        lines=() if episode is None else lines_of(episode.condition, episode.progress),
+        at_timeout=None if episode is None else episode.timeout_behavior,
+        cause=None if episode is None else episode.cause,
+        ended_at=None if episode is None else episode.closed_at,
     )
 
 

@@ -10,7 +10,7 @@ from flowfabric.engine.unit.records import Rows
 from flowfabric.engine.unit.shifts import Shifts
 from flowfabric.errors import Corruption
 from flowfabric.kernel.command import Command, ExecutionCommand
-from flowfabric.kernel.decision import Decision, Moment, Refused
+from flowfabric.kernel.decision import AnyEvent, Decision, Moment, Refused
 from flowfabric.kernel.execution.create import CreateExecution, create
 from flowfabric.kernel.execution.dead import is_dead, letter
 from flowfabric.kernel.execution.operate import SetTag
@@ -22,6 +22,7 @@ from flowfabric.model.bounds import UNBOUNDED
 from flowfabric.model.budget import AttachmentRow, ScopeType
 from flowfabric.model.event import OperatorEvent
 from flowfabric.model.execution import Execution
+from flowfabric.model.failure import FailureEntry
 from flowfabric.model.fair import FairRow
 from flowfabric.model.flow import FlowRow
 from flowfabric.model.mailbox import MailboxRow
@@ -205,11 +206,22 @@ class View:
             else:
                 keep(record)
         for event in decision.events:
-            if isinstance(event, OperatorEvent):
-                self.note_event(self._signed(event, command))
-            else:
-                self.changes.log(event)
+            self._log(event, command)
         return decision.reply
+
+    def _log(self, event: AnyEvent, command: Command[object] | None) -> None:
+        if isinstance(event, OperatorEvent):
+            self.note_event(self._signed(event, command))
+            return
+        if isinstance(event, FailureEntry):
+            self._file(event)
+        self.changes.log(event)
+
+    def _file(self, entry: FailureEntry) -> None:
+        """A dead letter knows which failures are like its own."""
+        row = self.rows.get(DEAD, (entry.execution_id,)) if entry.is_final else None
+        if row is not None:
+            self.rows.put(DEAD, replace(row, fingerprint=entry.fingerprint))
 
     def _signed(self, event: OperatorEvent, command: Command[object] | None) -> OperatorEvent:
         """With its actor, and the bulk operation that it belongs to."""

@@ -20,9 +20,11 @@ from flowfabric.kernel.execution.transition import (
     operator_event,
     wait_until,
 )
+from flowfabric.kernel.failures import failure_entry
 from flowfabric.model.attempt import AttemptOutcome, AttemptType, FailureClass
 from flowfabric.model.event import RETRY_SCHEDULED, LeaseEvent, LeaseEventType, OperatorEventType
 from flowfabric.model.execution import Execution, Fence
+from flowfabric.model.failure import FailureOrigin
 from flowfabric.model.record import replace
 from flowfabric.model.results import RetryScheduled, TerminalFailed
 from flowfabric.model.state import AttemptState, BlockingReason, TerminalOutcome
@@ -39,6 +41,7 @@ class Fail(ExecutionCommand[RetryScheduled | TerminalFailed], frozen=True, kw_on
     category: str
     jitter: float
     retry_after_ms: int | None = None  # the handler's own delay, instead of the policy's pause
+    origin: FailureOrigin | None = None  # as the worker tells it
 
     def needs(self, need: Needs) -> None:
         """The execution, and its flow."""
@@ -91,6 +94,7 @@ def fail_attempt(
             attempt_outcome=AttemptOutcome.ENDED_FAILURE,
             failure_reason=command.reason,
             failure_category=command.category,
+            origin=command.origin,
             reply=TerminalFailed(),
         )
     if command.retry_after_ms is not None:
@@ -139,4 +143,12 @@ def _schedule_retry(
     reply = RetryScheduled(until, scheduled.total_attempt_count)
     fenced = command.fence is not None
     told = (kept(execution, execution.lease_epoch, reply, at),) if fenced else ()
-    return Decision(reply, scheduled, attempt, (event,), saves=told)
+    entry = failure_entry(
+        execution,
+        at.now,
+        category=command.category,
+        reason=command.reason,
+        origin=command.origin,
+        is_final=False,
+    )
+    return Decision(reply, scheduled, attempt, (event, entry), saves=told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 from flowfabric.kernel.decision import Decision, Moment
+from flowfabric.kernel.failures import failure_entry
 from flowfabric.model.attempt import Attempt, AttemptOutcome, AttemptType
 from flowfabric.model.event import (
     CompletionEvent,
@@ -14,6 +15,7 @@ from flowfabric.model.event import (
     OperatorEventType,
 )
 from flowfabric.model.execution import Execution
+from flowfabric.model.failure import FailureOrigin
 from flowfabric.model.record import replace
 from flowfabric.model.state import (
     LEASED,
@@ -270,6 +272,7 @@ def finish(
     cancelled_by: str | None = None,
     result: bytes | None = None,
     result_encoding: str | None = None,
+    origin: FailureOrigin | None = None,
     reply: R,
 ) -> Decision[R]:
     """Every end of an execution, whatever its cause.
@@ -304,7 +307,25 @@ def finish(
             result=result,
             result_encoding=result_encoding,
         )
-    completion = CompletionEvent(
+    completion = _completion(execution, outcome, now, ran_ms)
+    if outcome not in _FAILURES:
+        return Decision(reply, done, attempt, (completion,))
+    entry = failure_entry(
+        execution,
+        now,
+        category=failure_category or outcome.value,
+        reason=failure_reason or "",
+        origin=origin,
+        is_final=True,
+    )
+    return Decision(reply, done, attempt, (completion, entry))
+
+
+def _completion(
+    execution: Execution, outcome: TerminalOutcome, now: int, ran_ms: int | None
+) -> CompletionEvent:
+    """The one event of an end."""
+    return CompletionEvent(
         execution.execution_id,
         outcome,
         execution.attempt_index,
@@ -316,4 +337,3 @@ def finish(
         execution.route.execution_kind,
         ran_ms,
     )
-    return Decision(reply, done, attempt, (completion,))

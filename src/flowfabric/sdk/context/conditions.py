@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Final, overload
 
 from flowfabric.errors import InvalidInput
-from flowfabric.model.suspension import AllOf, AnyOf, Count, CountKind, ResumeCondition, Single
+from flowfabric.model.suspension import (
+    AllOf,
+    AnyOf,
+    Count,
+    CountKind,
+    ReasonCode,
+    ResumeCondition,
+    Single,
+)
 from flowfabric.sdk.context.received import Waitpoint
 from flowfabric.sdk.flow.joins import Join, Node, all_of_nodes, any_of_nodes
 
@@ -36,7 +44,7 @@ class Wait:
 
     condition: ResumeCondition
     places: tuple[tuple[str, Waitpoint | Any], ...]  # a key with its waitpoint or payload type
-    is_approval: bool = False
+    reason: ReasonCode = ReasonCode.WAITING_FOR_SIGNAL
 
 
 Place = str | Waitpoint
@@ -60,7 +68,11 @@ def approval(place: Place, of: int = 1, *, expect: Any = ANYTHING) -> Wait:
     """
     key, target = _placed(place, expect)
     yes = Count(of, CountKind.DISTINCT_SOURCES, (key,), APPROVED)
-    return Wait(AnyOf((yes, Single(key, REJECTED))), ((key, target),), is_approval=True)
+    return Wait(
+        AnyOf((yes, Single(key, REJECTED))),
+        ((key, target),),
+        reason=ReasonCode.WAITING_FOR_APPROVAL,
+    )
 
 
 def count(
@@ -101,7 +113,8 @@ def all_of(*waits: Any) -> Wait | Join:
     if any(isinstance(each, Node) for each in waits):
         return all_of_nodes(waits)
     members = [as_wait(each) for each in waits]
-    return Wait(AllOf(tuple(each.condition for each in members)), _merged(_places(members)))
+    condition = AllOf(tuple(each.condition for each in members))
+    return Wait(condition, _merged(_places(members)), _reason(members))
 
 
 @overload
@@ -120,7 +133,8 @@ def any_of(*waits: Any, losers: str | None = None, spare_shared: bool = False) -
     if losers is not None or spare_shared:
         raise InvalidInput("losers: only nodes of a flow lose", field="losers")
     members = [as_wait(each) for each in waits]
-    return Wait(AnyOf(tuple(each.condition for each in members)), _merged(_places(members)))
+    condition = AnyOf(tuple(each.condition for each in members))
+    return Wait(condition, _merged(_places(members)), _reason(members))
 
 
 def as_wait(wait: object) -> Wait:
@@ -145,6 +159,12 @@ def _placed(place: object, expect: Any) -> tuple[str, Any]:
         detail = f"wait: expected a key or a waitpoint, got {type(place).__name__}"
         raise InvalidInput(detail, field="wait")
     return place, expect
+
+
+def _reason(waits: Iterable[Wait]) -> ReasonCode:
+    """That of an approval, if one is among them: people are to see it."""
+    found = ReasonCode.WAITING_FOR_APPROVAL
+    return found if any(each.reason is found for each in waits) else ReasonCode.WAITING_FOR_SIGNAL
 
 
 def _places(waits: Iterable[Wait]) -> list[tuple[str, Any]]:

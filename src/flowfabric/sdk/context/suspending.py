@@ -126,9 +126,7 @@ class Suspend:
         if wait is None:
             timed = self.timeout is not None
             return ReasonCode.STEP_BOUNDARY if timed else ReasonCode.WAITING_FOR_OPERATOR_REVIEW
-        if wait.is_approval:
-            return ReasonCode.WAITING_FOR_APPROVAL
-        return ReasonCode.WAITING_FOR_SIGNAL
+        return wait.reason
 
     def _waitpoints(self, wait: Wait) -> tuple[Fresh | UsePending, ...]:
         found: list[Fresh | UsePending] = []

@@ -21,7 +21,7 @@ from flowfabric.model.budget import AskFirst, HardBreach, Reserved
 from flowfabric.model.handle import Handle
 from flowfabric.model.journal import EntryError, EntryKind, EntryState, NewEntry
 from flowfabric.model.record import to_json
-from flowfabric.model.suspension import ResumeCause, ResumeInfo
+from flowfabric.model.suspension import ReasonCode, ResumeCause, ResumeInfo
 from flowfabric.sdk.context.conditions import signal as signal_at
 from flowfabric.sdk.context.places import NO_TOKEN, OpenPlace, close_places
 from flowfabric.sdk.context.received import Waitpoint, received
@@ -116,7 +116,7 @@ class Questions:
         """The wait for an answer, and how it ended."""
         key = f"{ASKED}:{place}"
         target = Waitpoint(place, key, NO_TOKEN, self._owner.claimed.execution_id)
-        wait = replace(signal_at(target), is_approval=True)
+        wait = replace(signal_at(target), reason=ReasonCode.PAUSED_BY_BUDGET)
         call, ended = await wait_on(self._owner, self._scope, _ANSWER, wait, self._timeout)
         if call.is_beside_others:  # it stays open there
             await close_places(self._owner, [OpenPlace(place, key)])

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flowfabric.kernel.journal.lookup import Asked
 from flowfabric.model.journal import EntryError, EntryKind, EntryState
-from flowfabric.model.suspension import ResumeCause, ResumeInfo
+from flowfabric.model.suspension import ReasonCode, ResumeCause, ResumeInfo
 from flowfabric.sdk import codec
 from flowfabric.sdk.context.conditions import ANYTHING, REJECTED
 from flowfabric.sdk.context.conditions import signal as signal_at
@@ -73,7 +73,9 @@ async def _answer(journal: Journal, scope: Scope, key: str, plan: Plan) -> Resum
     """Wait, without a worker, until it is known. Other calls that are under way end first."""
     hint = plan.result_type
     kind = ANYTHING if hint is Any else hint
-    wait = replace(signal_at(_text(journal, key), expect=kind), is_approval=True)
+    wait = replace(
+        signal_at(_text(journal, key), expect=kind), reason=ReasonCode.WAITING_FOR_APPROVAL
+    )
     journal.performing -= 1
     try:
         while journal.performing:  # noqa: ASYNC110 - their ends set no event

@@ -30,6 +30,7 @@ from flowfabric.sdk.errors import Stopped
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.worker import telling
 from flowfabric.sdk.worker.held import Held
+from flowfabric.sdk.worker.origins import origin_of
 from flowfabric.trouble import Trouble, trouble
 
 _BATCH: Final = limits.BATCH_MAX
@@ -249,6 +250,7 @@ class Reporter:
                     failure_class=each.failure_class,
                     category=each.category,
                     retry_after_ms=each.retry_after_ms,
+                    origin=origin_of(each.error, each.held.code_version),
                     frames=await _frames(each.held),
                     logs=await _lines(each.held),
                     entries=await _entries(each.held),

@@ -208,6 +208,13 @@ class Border:
             self._lasting.popitem(last=False)
         return found
 
+    async def may_change(self, caller: Caller, budget_id: str) -> bool:
+        """Whether a budget is the caller's own to change; a shared one is for all namespaces."""
+        if caller.namespaces is None:
+            return True
+        owner = (await self._look({Role.BUDGET: {budget_id}})).get((Role.BUDGET, budget_id))
+        return owner is not None and caller.sees(owner)
+
     async def _owns_token(self, caller: Caller, token_id: object) -> bool:
         own = ListAccessTokens(namespaces=tuple(sorted(caller.namespaces or ())), limit=1_000)
         tokens: Page[AccessToken] = await self._engine.call(own)

@@ -18,15 +18,16 @@ from flowfabric.api.waits import (
 from flowfabric.errors import (
     CrossSiteRequest,
     InvalidInput,
+    InvalidPayload,
     InvalidToken,
     MalformedRequest,
     NotFound,
+    PayloadTooLarge,
     UnsupportedMediaType,
-    ValidationError,
     WaitpointClosed,
 )
 from flowfabric.model.links import Address, address_of, make_link, source_of
-from flowfabric.model.record import Record, from_json, to_json
+from flowfabric.model.record import Record
 from flowfabric.model.suspension import (
     SignalAccepted,
     SignalDuplicate,
@@ -34,20 +35,28 @@ from flowfabric.model.suspension import (
     WaitpointState,
 )
 from flowfabric.server.exchange import Answer, Call
-from flowfabric.server.pages import HEADERS, confirmation, told
+from flowfabric.server.pages import (
+    HEADERS,
+    Filling,
+    Typed,
+    asking,
+    foreign,
+    reads_pages,
+    told,
+)
 from flowfabric.server.routes.asking import answered, ask
 from flowfabric.server.routes.forms import body_of
 from flowfabric.server.routes.route import Reach, Repeat, Route, Size
 from flowfabric.server.routes.values import full_id
 from flowfabric.server.service import Service
 from flowfabric.server.shapes import shape_of
+from flowfabric.server.ui.views.approvals import decisions_of
 
 _HTML: Final = "text/html; charset=utf-8"
 _FORM: Final = b"application/x-www-form-urlencoded"
 _NO_STORE: Final = ((b"cache-control", b"no-store"),)
-_APPROVALS: Final = ("approved", "rejected")
 _GOOD_MS: Final = 12 * 3_600_000  # so long a page may be left open
-_FIELDS_MAX: Final = 10
+_FIELDS_MAX: Final = 1_200
 _OF_LINKS: Final = ("execution_id", "waitpoint_id", "token", "source_identity")
 
 
@@ -82,12 +91,12 @@ async def link(service: Service, call: Call) -> Answer:
     if token is None:
         raise WaitpointClosed(f"waitpoint {key!s:.100} takes no more signals")
     text = make_link(Address(execution_id, found.waitpoint_id, token))
-    made = Link(link=text, url=f"{_origin(service, call)}/w/{text}", expires_at=found.expires_at)
+    made = Link(link=text, url=f"{origin_of(service, call)}/w/{text}", expires_at=found.expires_at)
     answer = answered(call, made)
     return Answer(answer.body, status=answer.status, headers=(*answer.headers, *_NO_STORE))
 
 
-def _origin(service: Service, call: Call) -> str:
+def origin_of(service: Service, call: Call) -> str:
     """How callers reach this server; the name of the request is one that it answers to."""
     if service.settings.public_url is not None:
         return service.settings.public_url.rstrip("/")
@@ -171,14 +180,17 @@ def _delivery(
 
 async def show(service: Service, call: Call) -> Answer:
     """The page that asks. It changes nothing, so that no scanner of mail decides."""
-    address = _address(call.params["link"])
-    shown = await _shown(service, call, address)
-    if shown.decided is not None:
-        return _page(told(shown, shown.decided))
-    if shown.state is WaitpointState.CLOSED:
-        return _page(told(shown, None))
-    proof = _proof(address, await service.engine.server_time_ms())
-    return _page(confirmation(shown, shown.signal_names or _APPROVALS, proof))
+    try:
+        address = _address(call.params["link"])
+        shown = await _shown(service, call, address)
+    except InvalidToken as error:
+        if not reads_pages(call.header(b"accept")):
+            raise
+        return _page(foreign(), status=error.status)
+    now = await service.engine.server_time_ms()
+    if shown.decided is not None or shown.state is WaitpointState.CLOSED:
+        return _page(told(shown, now))
+    return _page(asking(shown, now, _proof(address, now)))
 
 
 async def decide(service: Service, call: Call) -> Answer:
@@ -192,23 +204,22 @@ async def decide(service: Service, call: Call) -> Answer:
     if not _is_proof(address, form.get("proof", ""), now):
         raise CrossSiteRequest("this form is not from its page, or the page is too old")
     if shown.decided is not None:
-        return _page(told(shown, shown.decided))
+        return _page(told(shown, now))
+    page = Filling(shown, now, _proof(address, now), form)
+    if form.get("more"):
+        return _page(page.again())
     name = form.get("decision", "")
-    if name not in (shown.signal_names or _APPROVALS):
+    if name not in dict(decisions_of(shown.signal_names)):
         raise InvalidInput("decision: is none of those on the page", field="decision")
+    if page.is_wrong:
+        return _page(page.again(), status=InvalidPayload.status)
     try:
-        request = _delivery(address, name, _payload(form, shown), _key(address))
-        await ask(service, call, request)
-    except (WaitpointClosed, ValidationError) as error:
-        if isinstance(error, InvalidToken):
-            raise
-        if isinstance(error, WaitpointClosed):
-            return _page(told(shown, None), status=error.status)
-        proof = _proof(address, now)
-        names = shown.signal_names or _APPROVALS
-        return _page(confirmation(shown, names, proof, error.detail), status=error.status)
-    shown = await _shown(service, call, address)
-    return _page(told(shown, shown.decided))
+        await ask(service, call, _delivery(address, name, page.payload, _key(address)))
+    except WaitpointClosed as error:
+        return _page(told(await _shown(service, call, address), now), status=error.status)
+    except (InvalidPayload, InvalidInput, PayloadTooLarge) as error:
+        return _page(page.again(error.detail), status=error.status)
+    return _page(told(await _shown(service, call, address), now))
 
 
 async def _shown(service: Service, call: Call, address: Address) -> WaitpointShown:
@@ -224,7 +235,7 @@ async def _shown(service: Service, call: Call, address: Address) -> WaitpointSho
     raise InvalidToken
 
 
-async def _form(service: Service, call: Call) -> dict[str, str]:
+async def _form(service: Service, call: Call) -> Typed:
     media = call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if media != _FORM:
         raise UnsupportedMediaType("Content-Type: expected a form", field="Content-Type")
@@ -233,17 +244,7 @@ async def _form(service: Service, call: Call) -> dict[str, str]:
         pairs = parse_qsl(body.decode("ascii"), True, True, "utf-8", "strict", _FIELDS_MAX)
     except (ValueError, UnicodeDecodeError):
         raise MalformedRequest("body: is no form", field="body") from None
-    return dict(pairs)
-
-
-def _payload(form: dict[str, str], shown: WaitpointShown) -> bytes | None:
-    """What the wait asks for, as JSON; else a comment and the name that was typed, if any."""
-    if shown.payload_type is not None:
-        text = form.get("payload", "").strip()
-        from_json(text, object, field="payload")
-        return text.encode()
-    said = {name: form[name] for name in ("comment", "name") if form.get(name, "").strip()}
-    return to_json(said) if said else None
+    return Typed(tuple(pairs))
 
 
 def _key(address: Address) -> str:
@@ -309,6 +310,7 @@ LINK_ROUTES: Final = (
         asks=("show_waitpoint",),
         handler=show,
         media=_HTML,
+        other_statuses=(401,),  # to a browser
         is_open=True,
         tag="waits",
     ),

@@ -226,4 +226,19 @@ OPERATING_ROUTES: Final = (
     post("/v1/operations/{operation_id}/stop", "stop_operation", tag="operations"),
     get("/v1/dead", "list_dead", tag="dead letters"),
     get("/v1/dead/counts", "count_dead", tag="dead letters"),
+    get(f"{_ID}/failure", "describe_failure", absent="failure", tag="failures"),
+    get("/v1/failures", "list_failure_groups", tag="failures"),
+    get(
+        "/v1/failures/{fingerprint}",
+        "describe_failure_group",
+        absent="failure_group",
+        reach=Reach.NAMED,
+        tag="failures",
+    ),
+    post(
+        "/v1/failures/{fingerprint}/known",
+        "mark_failure_group",
+        reach=Reach.NAMED,
+        tag="failures",
+    ),
 )

@@ -29,6 +29,7 @@ _PAUSE_S: Final = 2.0  # before another look, where the store was away
 _WAIT_MS: Final = 30_000
 _EXECUTION: Final = (EventKind.LEASE, EventKind.SIGNAL, EventKind.OPERATOR, EventKind.COMPLETION)
 _TICK: Final = "tick:"
+_PACE: Final = "pace:"
 # Which topics ring with an event of a kind, besides that of its execution and its flow.
 _OF_KIND: Final[Mapping[EventKind, tuple[str, ...]]] = {
     EventKind.LEASE: ("runs", "approvals", "lanes"),
@@ -70,6 +71,7 @@ class Watch:
         self.name = name
         self.topics = frozenset(topics)
         self.every_s = min((_seconds(each) for each in self.topics if each[:5] == _TICK), default=0)
+        self.pace_s = max((_seconds(each) for each in self.topics if each[:5] == _PACE), default=0)
         self.seen: object = None
         self.version = 0
         self.trouble: FlowFabricError | None = None
@@ -107,17 +109,17 @@ class Watch:
             await self.look()
             for each in tuple(self.viewers):
                 each.see(self)
-            await asyncio.sleep(max(_PACE_S, _SHARE * (stopwatch() - began)))
+            await asyncio.sleep(max(_PACE_S, self.pace_s, _SHARE * (stopwatch() - began)))
 
     def _patience_s(self) -> float | None:
         if self.trouble is not None and is_passing(self.trouble):
             return _PAUSE_S
-        return self.every_s or None
+        return None if getattr(self.seen, "is_quiet", False) else self.every_s or None
 
 
 def _seconds(topic: str) -> float:
-    """`tick:5s` rings by itself."""
-    return float(topic.removeprefix(_TICK).removesuffix("s"))
+    """`tick:5s` rings by itself; `pace:1s` is the least time between two looks."""
+    return float(topic.partition(":")[2].removesuffix("s"))
 
 
 class Watches:

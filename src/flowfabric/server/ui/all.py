@@ -9,20 +9,39 @@ from typing import Final
 
 from flowfabric.server.routes.route import Repeat, Route, Size
 from flowfabric.server.ui.assets import static
+from flowfabric.server.ui.doing import approvals as doing_approvals
 from flowfabric.server.ui.doing import execution as doing_execution
 from flowfabric.server.ui.live import LiveRoutes
 from flowfabric.server.ui.login import LOGIN_ROUTES
 from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
-from flowfabric.server.ui.reading import execution, finding, flows, runs
+from flowfabric.server.ui.reading import (
+    approvals,
+    budgets,
+    execution,
+    finding,
+    flows,
+    lanes,
+    overview,
+    runs,
+    schedules,
+    workers,
+)
 
 # Each has `PAGES` and `ACTIONS`.
 _MODULES: Final = (
     finding,
+    overview,
     runs,
     execution,
     doing_execution,
     flows,
+    approvals,
+    doing_approvals,
+    budgets,
+    lanes,
+    workers,
+    schedules,
 )
 PAGES: Final[tuple[Page, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: Final[tuple[Action, ...]] = tuple(act for module in _MODULES for act in module.ACTIONS)

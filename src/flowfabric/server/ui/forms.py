@@ -21,7 +21,6 @@ from flowfabric.errors import (
     FlowFabricError,
     InvalidInput,
     MalformedRequest,
-    Unauthorized,
     UnsupportedMediaType,
 )
 from flowfabric.model.record import Record, from_json, to_json
@@ -73,6 +72,11 @@ class Form:
         """One field as it was typed; browsers send each line's end as CR LF."""
         found = next((value for key, value in self._pairs if key == name), default)
         return found.replace("\r\n", "\n")
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Every field, in the order of the page."""
+        return tuple(self._pairs)
 
     def several(self, name: str) -> tuple[str, ...]:
         """Each value of a field that is there many times."""
@@ -170,7 +174,7 @@ def after(service: Service, call: Call, form: Form, done: Done) -> Answer:
 def refused_form(service: Service, call: Call, form: Form, error: Exception) -> Answer:
     """The page that the form was on, with the text of the refusal. What the caller may not do at
     all, and what is no refusal, is answered as on every page."""
-    if not isinstance(error, FlowFabricError) or isinstance(error, Unauthorized):
+    if not isinstance(error, FlowFabricError) or error.status in (401, 403):
         raise error
     if (error.status >= 500 and not error.retryable) or not is_local(form.text(BACK)):
         raise error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,6 +15,7 @@ from flowfabric.server.ui.preferences import Look, look_of
 if TYPE_CHECKING:
     from flowfabric.server.service import Service
 
+NO_COUNTS: Final[Mapping[str, str]] = {}
 _NEXT_THEME: Final = {"auto": "dark", "dark": "light", "light": "auto"}
 
 
@@ -27,6 +28,7 @@ class NavEntry(Record, frozen=True, kw_only=True):
     key: str
     group: int
     is_here: bool
+    count: str = ""  # how many things wait there
 
 
 class Frame(Record, frozen=True, kw_only=True):
@@ -54,8 +56,13 @@ class Frame(Record, frozen=True, kw_only=True):
     request_id: str
     version: str
 
+    @property
+    def waiting(self) -> str:
+        """How many things wait for people, for the title of the browser's tab."""
+        return next((each.count for each in self.nav if each.count), "")
 
-def nav_of(places: Iterable[Place], call: Call) -> tuple[NavEntry, ...]:
+
+def nav_of(places: Iterable[Place], call: Call, counts: Mapping[str, str]) -> tuple[NavEntry, ...]:
     """The places that the caller may go to."""
     here = "" if call.route is None else call.route.path
     return tuple(
@@ -67,6 +74,7 @@ def nav_of(places: Iterable[Place], call: Call) -> tuple[NavEntry, ...]:
             group=place.nav.group,
             is_here=here == place.path
             or (place.path != "/ui" and here.startswith(f"{place.path}/")),
+            count=counts.get(place.path, ""),
         )
         for place in places
         if not place.scopes or not call.caller.scopes.isdisjoint(place.scopes)
@@ -84,13 +92,21 @@ def address_of(call: Call, **changes: Any) -> str:
     return f"{path}?{text}" if text else path
 
 
-def frame_of(service: Service, call: Call, *, title: str, now: int, of: str | None) -> Frame:
+def frame_of(
+    service: Service,
+    call: Call,
+    *,
+    title: str,
+    now: int,
+    of: str | None,
+    counts: Mapping[str, str] = NO_COUNTS,
+) -> Frame:
     """The frame of one page; `of` is None where nothing on it is live."""
     caller, look = call.caller, look_of(call)
     is_unguarded = caller.actor is None and caller.is_known
     return Frame(
         title=title,
-        nav=nav_of(service.places, call),
+        nav=nav_of(service.places, call, counts),
         address=address_of(call, as_of=None),
         of=of or "",
         is_live=of is not None,

@@ -33,6 +33,7 @@ class Rendered(NamedTuple):
 
     now: int
     parts: Mapping[str, tuple[str, str]]
+    is_quiet: bool = False  # time alone changes nothing
 
 
 class Seen:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HTML: Final = "text/html; charset=utf-8"
 
 View = Callable[["Service", Call], Awaitable[Any]]
-Act = Callable[["Service", Call, Form], Awaitable[Done]]
+Act = Callable[["Service", Call, Form], Awaitable[Done | Answer]]
 
 
 class Page(Record, frozen=True, kw_only=True):
@@ -74,7 +74,8 @@ class Page(Record, frozen=True, kw_only=True):
 
 class Action(Record, frozen=True, kw_only=True):
     """One thing that a form does. `act` reads the form, asks an operation, and tells what became of
-    it; the browser then goes back to the page that the form was on."""
+    it; the browser then goes back to the page that the form was on. It may answer by itself, for
+    example with the same form and what is wrong with it."""
 
     path: str
     title: str
@@ -133,7 +134,7 @@ class Acting:
             done = await self.action.act(service, call, form)
         except Exception as error:  # noqa: BLE001 - what is no refusal is raised again
             return refused_form(service, call, form, error)
-        return after(service, call, form, done)
+        return done if isinstance(done, Answer) else after(service, call, form, done)
 
 
 def places_of(routes: Iterable[Route]) -> tuple[Place, ...]:

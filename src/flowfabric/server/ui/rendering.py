@@ -18,13 +18,16 @@ from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
+from flowfabric.server.ui.draw.burn import burn_chart
 from flowfabric.server.ui.draw.graph import draw_graph
+from flowfabric.server.ui.draw.spark import minute_chart, spark
 from flowfabric.server.ui.draw.timeline import timeline
 from flowfabric.server.ui.draw.waterfall import draw_waterfall
 from flowfabric.server.ui.forms import FLASH, cookie, csrf_of
 from flowfabric.server.ui.frame import Frame, address_of, frame_of
 from flowfabric.server.ui.pages import HTML, Page
 from flowfabric.server.ui.safety import safe_headers
+from flowfabric.server.ui.waiting import counts_for
 
 if TYPE_CHECKING:
     from flowfabric.server.service import Service
@@ -45,7 +48,10 @@ def _drawing(draw: Callable[..., str]) -> Callable[..., Markup]:
 
 
 _DRAWINGS: Final = {
+    "burn_chart": burn_chart,
     "graph": _drawing(draw_graph),
+    "minute_chart": minute_chart,
+    "spark": spark,
     "timeline": timeline,
     "waterfall": _drawing(draw_waterfall),
 }
@@ -96,26 +102,32 @@ def prepare() -> None:
 # --- pages ---------------------------------------------------------------------------------------
 
 
-async def whole(service: Service, call: Call, page: Page, view: Any) -> Answer:
+async def whole(
+    service: Service, call: Call, page: Page, view: Any, *, status: int = 200
+) -> Answer:
     """A page, with its live parts in place."""
     now = await service.engine.server_time_ms()
+    counts = await counts_for(service, call)
     of = address_of(call, **({AS_OF: now + 1} if page.counts_new else {})) if page.topics else None
     title = getattr(view, "title", page.title)
-    frame = frame_of(service, call, title=title, now=now, of=of)
-    return _answer(service, call, page.template, _context(frame, view))
+    frame = frame_of(service, call, title=title, now=now, of=of, counts=counts)
+    answer = _answer(service, call, page.template, _context(frame, view))
+    answer.status = status
+    return answer
 
 
 async def live_parts(
     service: Service, call: Call, page: Page, of: str
-) -> tuple[int, Mapping[str, tuple[str, str]]]:
+) -> tuple[int, Mapping[str, tuple[str, str]], bool]:
     """When it was, and the live parts of a page: for each a digest of what it says, and its
-    markup. The forms in it lead back to the page."""
+    markup; and whether time alone changes nothing. The forms in it lead back to the page."""
     view = await page.view(service, call)
     now = await service.engine.server_time_ms()
     frame = frame_of(service, call, title=page.title, now=now, of=of)
     context = _context(frame, view)
     made = {name: _part(name, context) for name in page.parts}
-    return now, {name: (digest_of(text), text) for name, text in made.items()}
+    parts = {name: (digest_of(text), text) for name, text in made.items()}
+    return now, parts, getattr(view, "is_quiet", False)
 
 
 def refused(

@@ -18,6 +18,7 @@ from flowfabric.model.record import Record
 from flowfabric.model.route import Route
 from flowfabric.stores.base import Changes, Corrupt, Found, Wanted
 from flowfabric.stores.codec import candidates_of
+from flowfabric.stores.execution_columns import BODY_PARTS
 from flowfabric.stores.logs import Log, Position
 from flowfabric.stores.postgres.arrays import COPY_FROM_BYTES, guarded_statement, held_statement
 from flowfabric.stores.postgres.images import Images
@@ -154,7 +155,9 @@ class PostgresTransaction(PostgresView):
         rows = await self.fetch("look_ready", numbers, self.now, 2) if numbers else []
         if len(rows) > 1:
             raise MustHold
-        found = candidates_of(await self.records(rows), [row[-5:-1] for row in rows])
+        found = candidates_of(
+            await self.records(rows), [row[-len(BODY_PARTS) - 1 : -1] for row in rows]
+        )
         for execution, _ in found:
             if execution.last_mutation_at > self.now:
                 raise MustHold  # it changed after the clock was read: time must not run backwards

@@ -23,7 +23,7 @@ from flowfabric.stores.base import (
     look_in_order,
 )
 from flowfabric.stores.codec import attempt_from_row, candidates_of, execution_id_of, split_updates
-from flowfabric.stores.execution_columns import ALL, ATTEMPT, FREED, HOT
+from flowfabric.stores.execution_columns import ALL, ATTEMPT, BODY_PARTS, FREED, HOT
 from flowfabric.stores.indexes import EVERY_INDEX, Index
 from flowfabric.stores.logs import LOGS, Log, LogIndex, Position
 from flowfabric.stores.postgres.arrays import (
@@ -49,6 +49,7 @@ _BY_IDS: Final = frozenset(
     ("load", "load_free", "look", "get", "get_one", "results", "result_sizes", "bodies")
 )
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PARTS: Final = len(BODY_PARTS)
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 # No event with a number up to this one can still appear. A transaction that will draw numbers has
@@ -75,9 +76,17 @@ _COUNTING_S: Final = 3_600.0  # the server bounds each count
 _ANY_SIZE: Final = 2**31 - 1  # more than a value can have
 
 
+def _body(row: Sequence[Any]) -> Sequence[Any]:
+    """The columns of the body, which come before the size of its input; a heavy input is empty."""
+    parts = row[-_PARTS - 1 : -1]
+    return (b"", *parts[1:]) if parts[0] is None else parts
+
+
 def _heavy_of(rows: Sequence[Sequence[Any]]) -> dict[str, int]:
     """The candidates read without their inputs, and the sizes of these."""
-    return {execution_id_of(row[1], str(row[0])): row[-1] for row in rows if row[-5] is None}
+    return {
+        execution_id_of(row[1], str(row[0])): row[-1] for row in rows if row[-_PARTS - 1] is None
+    }
 
 
 class PostgresView(SmallTables):
@@ -227,7 +236,7 @@ class PostgresView(SmallTables):
 
         async def decode(rows: Sequence[Any]) -> list[tuple[Execution, Body]]:
             heavy.update(_heavy_of(rows))
-            bodies = [(b"", *row[-4:-1]) if row[-5] is None else row[-5:-1] for row in rows]
+            bodies = [_body(row) for row in rows]
             return candidates_of(await self.records(rows), bodies)
 
         found = await first_readable(fetch, decode, limit)

@@ -39,6 +39,7 @@ from flowfabric.model.execution import Body, Execution
 from flowfabric.model.quota import AdmissionState
 from flowfabric.model.record import replace
 from flowfabric.model.results import Claimed, GivenBack, GrantIssued, NoWork
+from flowfabric.model.trace import trace_of
 from flowfabric.model.worker import ClaimRow
 from flowfabric.stores.indexes import ready_order
 from flowfabric.stores.tables import CLAIMS
@@ -161,6 +162,7 @@ def with_body(reply: Claimed, body: Body) -> Claimed:
         reply,
         payload=body.payload,
         payload_encoding=body.payload_encoding,
+        trace=None if body.trace is None else trace_of(body.trace),
         idempotency_key=body.idempotency_key,
     )
 

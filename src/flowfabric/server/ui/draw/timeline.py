@@ -10,7 +10,7 @@ from markupsafe import Markup
 from flowfabric.model.times import span as told
 from flowfabric.server.ui.draw.markup import element
 from flowfabric.server.ui.showing import iso
-from flowfabric.server.ui.views.spans import RUNNING, WORDS, Span, folded
+from flowfabric.server.ui.views.spans import FAILED, RUNNING, WORDS, Span, folded
 
 WIDTH: Final = 1_000
 SPANS_MAX: Final = 60
@@ -62,7 +62,7 @@ def _span(each: Span, at: float, wide: float, href: str) -> Markup:
     rect = element(
         "rect",
         element("title", text=says),
-        class_=f"k-{each.kind}{' bad' if each.outcome in ('failure', 'failed') else ''}",
+        class_=f"k-{each.kind}",
         x=at,
         y=_TOP,
         width=max(1.0, wide - 1),
@@ -84,7 +84,7 @@ def _span(each: Span, at: float, wide: float, href: str) -> Markup:
 def label_of(each: Span, wide: float) -> str:
     """What fits into a span, best first."""
     count = f" × {each.count}" if each.count > 1 else ""
-    name = f"{each.label if each.kind == RUNNING and each.label else each.kind}{count}"
+    name = f"{each.label if each.kind in (RUNNING, FAILED) and each.label else each.kind}{count}"
     for text in (f"{name} {told(each.ms)}", name):
         if len(text) * _LETTER + 12 <= wide:
             return text

@@ -18,11 +18,6 @@ async def root(service: Service, call: Call) -> Answer:
     return redirect(service, "/ui")
 
 
-async def first(service: Service, call: Call) -> Answer:
-    """The runs are what is looked at most."""
-    return redirect(service, "/ui/runs")
-
-
 async def search(service: Service, call: Call) -> Answer:
     """An id leads to its execution; anything else is looked for among the runs."""
     text = dict(call.query).get("q", "").strip()
@@ -44,7 +39,6 @@ def _way(path: str, title: str, view: View) -> Page:
 
 PAGES: Final = (
     _way("/", "The dashboard", root),
-    _way("/ui", "The first page", first),
     _way("/ui/search", "Find an execution by its id, or runs by words", search),
 )
 ACTIONS: Final[tuple[Action, ...]] = ()

@@ -181,6 +181,7 @@ PAGES: Final = (
         template="flows.html",
         asks=("list_flows",),
         parts=("flows",),
+        topics=("flows", "tick:10s", "pace:1s"),
         nav=Nav(label="Flows", icon="flows", key="f", group=0, order=2),
     ),
     Page(
@@ -190,6 +191,7 @@ PAGES: Final = (
         template="flow.html",
         reach=Reach.OBJECT,
         asks=("describe_flow_graph", "describe_flow_member", "list_graph_members", "explain"),
-        parts=("flow",),
+        parts=("flow_head", "flow"),
+        topics=("flow:{flow_id}", "tick:5s", "pace:1s"),
     ),
 )

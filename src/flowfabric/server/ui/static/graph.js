@@ -10,11 +10,23 @@ function percent() {
   return Math.round((100 * all.getBoundingClientRect().width) / all.dataset.width);
 }
 
+const chosen = () => {
+  const text = new URL(location.href).searchParams.get("zoom");
+  return text === "fit" ? 0 : Number(text) || 100;
+};
+
+// The address and every link on the page say it, too.
 function note(zoom) {
-  const at = new URL(location.href);
-  if (zoom === 100) at.searchParams.delete("zoom");
-  else at.searchParams.set("zoom", zoom || "fit");
-  history.replaceState(history.state, "", at);
+  const put = (address) => {
+    const at = new URL(address, location.href);
+    if (zoom === 100) at.searchParams.delete("zoom");
+    else at.searchParams.set("zoom", zoom || "fit");
+    return at.pathname + at.search + at.hash;
+  };
+  history.replaceState(history.state, "", put(location.href));
+  for (const link of document.querySelectorAll(`a[href^="${location.pathname}"]:not([data-zoom])`)) {
+    link.setAttribute("href", put(link.getAttribute("href")));
+  }
 }
 
 function resize(zoom, x, y) {
@@ -84,3 +96,27 @@ document.addEventListener("pointermove", (event) => {
 });
 
 document.addEventListener("dragstart", (event) => event.target.closest?.("#drawing") && event.preventDefault());
+
+// A node that was chosen stays where it was seen.
+const place = `drawing ${location.pathname} ${new URL(location.href).searchParams.get("tab")}`;
+
+function show() {
+  const room = box();
+  if (!room) return;
+  const was = JSON.parse(sessionStorage.getItem(place) || "null");
+  if (was) room.scrollTo(was[0], was[1]);
+  const at = room.querySelector(".g-at")?.getBoundingClientRect(), rect = room.getBoundingClientRect();
+  if (!at || (at.left >= rect.left && at.right <= rect.right && at.top >= rect.top && at.bottom <= rect.bottom)) return;
+  room.scrollBy(at.left - rect.left - (rect.width - at.width) / 2, at.top - rect.top - (rect.height - at.height) / 2);
+}
+
+show();
+document.addEventListener("ff-part", () => {
+  const all = drawing();
+  const is = all && (all.getAttribute("width") === "100%" ? 0 : Math.round((100 * all.getAttribute("width")) / all.dataset.width));
+  if (all && is !== chosen()) resize(chosen());
+});
+addEventListener("pagehide", () => {
+  const room = box();
+  if (room) sessionStorage.setItem(place, JSON.stringify([room.scrollLeft, room.scrollTop]));
+});

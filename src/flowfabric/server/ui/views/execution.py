@@ -46,6 +46,7 @@ class Failure(Record, frozen=True, kw_only=True):
     place: str
     category: str
     text: str
+    attempt: int = 0
 
 
 class Can(Record, frozen=True, kw_only=True):
@@ -83,6 +84,11 @@ class Run(Record, frozen=True, kw_only=True):
     tabs: tuple[tuple[str, str], ...]
     attempt: int | None
     inside: Any
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing about it changes without an event: time alone shows nothing new."""
+        return self.snapshot.public_state is not PublicState.ACTIVE
 
 
 def run_of(
@@ -142,11 +148,13 @@ def can_of(snapshot: ExecutionSnapshot) -> Can:
 def failure_of(snapshot: ExecutionSnapshot, attempts: Sequence[AttemptInfo]) -> Failure | None:
     """Why it failed, or why its last attempt did while it waits for the next."""
     reason, category = snapshot.failure_reason, snapshot.failure_category
+    attempt = 0
     if reason is None and snapshot.public_state not in TERMINAL_STATES:
         failed = [each for each in attempts if each.failure_reason]
         last = max(failed, key=lambda each: each.attempt_index, default=None)
         if last is not None:
             reason, category = last.failure_reason, last.failure_category
+            attempt = last.attempt_index
     if reason is None:
         return None
     return Failure(
@@ -154,6 +162,7 @@ def failure_of(snapshot: ExecutionSnapshot, attempts: Sequence[AttemptInfo]) -> 
         place=_place(reason),
         category=category or "",
         text=reason,
+        attempt=attempt,
     )
 
 

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from flowfabric.api.page import Page
-from flowfabric.model.flow import AnySucceeded, CancellationPolicy, FlowState, Quorum
+from flowfabric.model.flow import (
+    SIBLING_SATISFIED,
+    AnySucceeded,
+    CancellationPolicy,
+    FlowState,
+    Quorum,
+)
 from flowfabric.model.flow_graph import FlowGraph, FlowMember, GraphNode, GroupPlace
 from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.model.layers import URGENT_FIRST, join_of
@@ -20,8 +26,8 @@ from flowfabric.server.ui.draw.graph import Picture
 from flowfabric.server.ui.draw.waterfall import Waterfall
 from flowfabric.server.ui.showing import number
 from flowfabric.server.ui.views.flow_address import FIT, ONLY, TABS, ZOOMS, Asked
-from flowfabric.server.ui.views.flow_folds import Folds, ranks_of, told
-from flowfabric.server.ui.views.flow_nodes import Nodes, name_of, reached, tells, took
+from flowfabric.server.ui.views.flow_folds import Folds, ranks_of
+from flowfabric.server.ui.views.flow_nodes import NOT_NEEDED, Nodes, name_of, reached, tells, took
 
 _NOW: Final = {
     PublicState.ACTIVE: "running",
@@ -33,6 +39,11 @@ _NOW: Final = {
 }
 _BEGUN: Final = (PublicState.ACTIVE, PublicState.SUSPENDED)
 _LOST: Final = (PublicState.FAILED, PublicState.EXPIRED)
+# Reasons that the engine writes itself.
+_REASONS: Final = {
+    SIBLING_SATISFIED: NOT_NEEDED,
+    "dependency_impossible": "what it waited for was lost",
+}
 _NAMED_MAX: Final = 12  # of a chain that are named
 
 
@@ -42,6 +53,7 @@ class Choice(Record, frozen=True):
     word: str
     href: str
     is_here: bool
+    state: str = ""  # whose sign it has
 
 
 class Node(Record, frozen=True, kw_only=True):
@@ -57,6 +69,7 @@ class Node(Record, frozen=True, kw_only=True):
     created_at: int
     started_at: int | None
     took: str
+    is_running: bool
     href: str
     waits_for: tuple[str, ...] = ()
     is_critical: bool = False
@@ -204,11 +217,11 @@ def flow_of(
         chain=drawn.chain[:_NAMED_MAX],
         chain_more=max(0, len(drawn.chain) - _NAMED_MAX),
         joins=drawn.joins,
-        picture=drawn.picture if asked.tab == "graph" else None,
-        waterfall=drawn.waterfall if asked.tab == "waterfall" else None,
+        picture=drawn.picture,
+        waterfall=drawn.waterfall,
         nodes=drawn.nodes,
         folds=drawn.folds,
-        listed=None if page is None else _listed(graph, asked, page, now),
+        listed=None if page is None else _listed(graph, asked, page),
         panel=None if member is None else _panel(member, why, asked, now, drawn.following),
         is_absent=bool(asked.node) and member is None,
         cancels=_cancels(flow, counts),
@@ -220,8 +233,8 @@ class _Drawn(Record, frozen=True, kw_only=True):
     """What differs between a flow drawn node by node and one that is folded."""
 
     chain: tuple[tuple[str, str], ...]
-    picture: Picture
-    waterfall: Waterfall
+    picture: Picture | None
+    waterfall: Waterfall | None
     joins: tuple[Join, ...] = ()
     nodes: tuple[Node, ...] = ()
     folds: tuple[FoldRow, ...] = ()
@@ -229,14 +242,18 @@ class _Drawn(Record, frozen=True, kw_only=True):
 
 
 def _in_full(graph: FlowGraph, asked: Asked, now: int) -> _Drawn:
-    nodes = Nodes(graph, asked, now)
+    nodes = Nodes(graph, asked)
     title, desc = _words(graph, f"{count(len(graph.nodes), 'box')}, a box for each node")
     chain = frozenset(nodes.chain)
     rows = {key: _row(nodes, each, chain) for key, each in nodes.by_id.items()}
     return _Drawn(
         chain=tuple((rows[key].name, rows[key].href) for key in nodes.chain),
-        picture=Picture(title=title, desc=desc, boxes=nodes.boxes(), wires=nodes.wires()),
-        waterfall=Waterfall(title=title, desc=desc, bars=nodes.bars(), now=now),
+        picture=Picture(title=title, desc=desc, boxes=nodes.boxes(), wires=nodes.wires())
+        if asked.tab == "graph"
+        else None,
+        waterfall=Waterfall(title=title, desc=desc, bars=nodes.bars(), now=now)
+        if asked.tab == "waterfall"
+        else None,
         joins=tuple(_joins(nodes, rows)),
         nodes=tuple(rows[key] for key, each in nodes.by_id.items() if nodes.fits(each)),
         following=None if nodes.at is None else len(reached(nodes.at, nodes.below)),
@@ -253,8 +270,12 @@ def _folded(graph: FlowGraph, asked: Asked, now: int, member: FlowMember | None)
         ),
         picture=Picture(
             title=title, desc=desc, boxes=folds.boxes(), wires=folds.wires(), heads=folds.heads()
-        ),
-        waterfall=Waterfall(title=title, desc=desc, bars=folds.bars(), now=now),
+        )
+        if asked.tab == "graph"
+        else None,
+        waterfall=Waterfall(title=title, desc=desc, bars=folds.bars(), now=now)
+        if asked.tab == "waterfall"
+        else None,
         folds=tuple(_fold_rows(folds, asked)),
     )
 
@@ -367,8 +388,7 @@ def _row(nodes: Nodes, node: GraphNode, chain: frozenset[str]) -> Node:
     return _node(
         node,
         nodes.asked,
-        nodes.now,
-        note=nodes.note(node),
+        note=nodes.cause(node),
         waits_for=waits,
         is_critical=key in chain,
     )
@@ -377,7 +397,6 @@ def _row(nodes: Nodes, node: GraphNode, chain: frozenset[str]) -> Node:
 def _node(
     node: GraphNode,
     asked: Asked,
-    now: int,
     *,
     note: str = "",
     waits_for: tuple[str, ...] = (),
@@ -390,11 +409,12 @@ def _node(
         kind=node.execution_kind,
         state=node.public_state.value,
         note=note,
-        reason=headline(node.reason),
+        reason=_REASONS.get(node.reason) or headline(node.reason),
         attempts=node.attempt_count,
         created_at=node.created_at,
         started_at=node.started_at,
-        took=took(node, now),
+        took=took(node),
+        is_running=node.started_at is not None and node.public_state in _BEGUN,
         href=asked.address(node=key),
         waits_for=waits_for,
         is_critical=is_critical,
@@ -429,10 +449,10 @@ def _joins(nodes: Nodes, rows: Mapping[str, Node]) -> Iterable[Join]:
             )
 
 
-def _listed(graph: FlowGraph, asked: Asked, page: Page[GraphNode], now: int) -> Listed:
+def _listed(graph: FlowGraph, asked: Asked, page: Page[GraphNode]) -> Listed:
     return Listed(
         what=_what(graph, asked),
-        nodes=tuple(_node(each, asked, now) for each in page.items),
+        nodes=tuple(_node(each, asked) for each in page.items),
         next=asked.address(cursor=page.next_cursor) if page.next_cursor else None,
         first=asked.address() if asked.cursor else None,
         close=None if asked.fold is None else asked.address(fold=None, state="", node=""),
@@ -461,9 +481,10 @@ def _states(graph: FlowGraph, asked: Asked, place: GroupPlace) -> tuple[Choice, 
     }
     return tuple(
         Choice(
-            told({state: counts[state]}) + f" {state.value}",
+            f"{number(counts[state])} {state.value}",
             asked.address(state="" if asked.state == state.value else state.value, node=""),
             asked.state == state.value,
+            state.value,
         )
         for state in URGENT_FIRST
         if state in counts
@@ -477,12 +498,12 @@ def _panel(
     member: FlowMember, why: Explanation | None, asked: Asked, now: int, following: int | None
 ) -> Panel:
     def shown(nodes: Sequence[GraphNode]) -> tuple[Node, ...]:
-        return tuple(_node(each, asked, now) for each in nodes)
+        return tuple(_node(each, asked) for each in nodes)
 
     node = member.node
     is_over = node.public_state in TERMINAL_STATES
     return Panel(
-        node=_node(node, asked, now),
+        node=_node(node, asked),
         join=join_of(member.join),
         why=tells(node, member.join, "") if why is None or is_over else why.summary,
         facts=() if why is None or is_over else facts_of(why, now),

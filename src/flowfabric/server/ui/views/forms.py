@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from flowfabric.errors import InvalidInput
-from flowfabric.model.record import Record, from_json, to_json
+from flowfabric.model.record import Record, from_json, replace, to_json
 
 Plain = Mapping[str, Any]
 
@@ -170,6 +170,8 @@ class _Reader:
             "longest": _count(plain.get("maxItems")),
         }
         item = self.field("", items, depth=depth, is_required=True)
+        if item.kind is FieldKind.LONG_TEXT and not item.format:
+            item = replace(item, kind=FieldKind.TEXT)
         if item.kind is FieldKind.CHOICE and plain.get("uniqueItems") and not item.is_nullable:
             return Field(kind=FieldKind.CHOICES, choices=item.choices, **sizes, **shared)
         # A row that is left blank is none, so a blank must not be a value of its own.

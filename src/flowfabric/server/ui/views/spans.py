@@ -14,6 +14,9 @@ from flowfabric.model.suspension import ReasonCode, SuspensionInfo
 
 READY: Final = "ready"
 RUNNING: Final = "running"
+FAILED: Final = "failed"
+_RAN: Final = (RUNNING, FAILED)
+_IN_VAIN: Final = ("failure", "interrupted_reclaimed")
 _OF_WAITS: Final = {
     ReasonCode.WAITING_FOR_APPROVAL: "approval",
     ReasonCode.WAITING_FOR_OPERATOR_REVIEW: "approval",
@@ -39,6 +42,7 @@ _OF_BLOCKS: Final = {
 WORDS: Final = {
     READY: "ready, until a worker took it",
     RUNNING: "running",
+    FAILED: "running, in vain",
     "backoff": "before the next attempt",
     "delayed": "until its time",
     "limit": "kept back by a limit",
@@ -96,7 +100,7 @@ def spans_of(
 def _attempt(attempt: AttemptInfo, begin: int, end: int) -> Span:
     outcome = attempt.outcome.removeprefix("ended_")
     return Span(
-        kind=RUNNING,
+        kind=FAILED if outcome in _IN_VAIN else RUNNING,
         begin=begin,
         end=end,
         label=f"attempt {attempt.attempt_index}",
@@ -114,10 +118,12 @@ def _gap(
     kind = _kind_before(snapshot, attempt)
     if attempt is None and snapshot.completed_at is None and kind != READY:
         return [Span(kind=kind, begin=begin, end=end, label=snapshot.blocking_detail)]
-    # An execution remembers since when it may be claimed, for its last attempt.
-    ready = snapshot.eligible_at if is_last and begin <= snapshot.eligible_at <= end else None
-    if ready is None:
-        ready = end if kind != READY and not is_last else begin
+    # Since when it could be claimed is remembered for the last attempt. Before others it was ready
+    # all the time, or waited to be tried again all the time, as far as is known.
+    if is_last and begin <= snapshot.eligible_at <= end:
+        ready = snapshot.eligible_at
+    else:
+        ready = end if kind == "backoff" else begin
     first = "delayed" if kind == READY else kind
     return [
         Span(kind=first, begin=begin, end=ready),
@@ -152,7 +158,7 @@ def _cut(spans: Iterable[Span], wait: Span) -> Iterable[Span]:
     """The spans with a wait in the place of what was running then."""
     for each in spans:
         begin, end = max(each.begin, wait.begin), min(each.end, wait.end)
-        if each.kind != RUNNING or begin >= end:
+        if each.kind not in _RAN or begin >= end:
             yield each
         else:
             yield _part(each, each.begin, begin)
