@@ -488,7 +488,7 @@ def test_a_batch_is_its_commands_one_by_one_where_it_is_dense(
 
 FOLLOW_UP_FIRST = """\
             if owes and not _is_first(view, command):
-                await unit.follow_up()
+                await _follow_up(unit, turn)
             reply = await handler(unit, command)"""
 BATCH_SABOTAGE = {
     "a claim does not see what its own batch decided before it": (
