@@ -14,6 +14,7 @@ from flowfabric.api.executions import CreateExecutions, NewExecution
 from flowfabric.api.flows import SubmitFlow
 from flowfabric.api.leases import Claim
 from flowfabric.api.operation import Request
+from flowfabric.clock import monotonic
 from flowfabric.errors import (
     Draining,
     FlowFabricError,
@@ -50,6 +51,7 @@ _BUSY_S: Final = 0.25  # a loop that lags more takes no new work
 _SUBMITS: Final = (NewExecution, CreateExecutions, SubmitFlow)
 _SEARCHES: Final = ("list_executions", "count_listed")
 _HOMES_MAX: Final = 1_000
+_TIME_S: Final = 5.0  # how old a look at the store's clock may be
 _SIGNAL_BODY: Final = 163_840  # a payload of a signal in Base64, and the words around it
 
 
@@ -96,6 +98,7 @@ class Service:
         self.cut: Callable[[Call], None] = _leave  # end a connection that takes nothing
         self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}
+        self._looked_at, self._store_ms = -_TIME_S, 0  # at the store's clock
 
     def limits(self) -> dict[str, int]:
         """The bounds that a caller should know."""
@@ -146,6 +149,13 @@ class Service:
         except (TimeoutError, FlowFabricError):
             return False
         return True
+
+    async def time_ms(self) -> int:
+        """The store's clock, as far as one look in a few seconds tells."""
+        if monotonic() >= self._looked_at + _TIME_S:
+            told = await self.engine.server_time_ms()
+            self._looked_at, self._store_ms = monotonic(), told
+        return self._store_ms + round((monotonic() - self._looked_at) * 1_000)
 
     def require_open(self) -> None:
         """Refuse while the store is waited for."""
