@@ -164,8 +164,8 @@ async def test_who_comes_late_is_told_who_decided_and_nothing_is_doubled(lab: La
         late = await posted(desk, path, bob, decision="approved")
     words = text_of(page_of(late))
     assert late.status == 409
-    assert "Meanwhile: It was decided." in words
-    assert "rejected" in words
+    assert "Meanwhile: It was decided: token:" in words
+    assert "rejected. " in words
     assert not [each for each in page_of(late).all("button") if each.text == "Approve"]
 
 
