@@ -6,12 +6,14 @@ import asyncio
 import io
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from flowfabric.api.executions import NewExecution
 from flowfabric.api.flows import FlowEdge, FlowNode
 from flowfabric.cli.program import main
 from flowfabric.cli.show.dag import LANES_MAX, draw, folded
+from flowfabric.cli.show.flow import Row, _aligned
 from flowfabric.engine.engine import Engine
 from flowfabric.model.flow import AllDone, AnySucceeded, OnSatisfied, Quorum
 from flowfabric.model.layers import ordered
@@ -162,8 +164,8 @@ def test_a_flow_is_drawn_with_states_joins_and_reasons(desk: Desk) -> None:
     assert graph.splitlines() == [
         "✓ build         completed",
         "├─✓ unit        completed",
-        "╰─│─✗ e2e       failed              AssertionError: blank page",
-        "  ╰─┴─· deploy  skipped    all 1/2  dependency_impossible",
+        "╰─│─✕ e2e       failed              AssertionError: blank page",
+        "  ╰─┴─↷ deploy  skipped    all 1/2  dependency_impossible",
     ]
     shown = desk.out
     assert desk.ff("flow", "show", ids["unit"]) == 0  # by a member
@@ -206,7 +208,7 @@ def test_many_alike_are_one_row_unless_all_are_asked_for(desk: Desk) -> None:
     desk.ff("flow", "show", flow_id)
     assert desk.out.partition("\n\n")[2].splitlines() == [
         "○ page ×50  48 waiting, 2 completed",
-        "╰─○ sum     waiting_children         all 2/50  waiting for others to end",
+        "╰─◇ sum     waiting_children         all 2/50  waiting for others to end",
     ]
     desk.ff("flow", "show", flow_id, "--all")
     rows = desk.out.partition("\n\n")[2].splitlines()
@@ -373,3 +375,14 @@ def test_stored_names_and_reasons_cannot_drive_the_terminal(desk: Desk) -> None:
         desk.ff("flow", "show", flow_id, *words)
         assert "gone" in desk.out
         assert "\x1b" not in desk.out
+
+
+def test_a_wide_mark_keeps_the_columns_in_line() -> None:
+    rows = [
+        Row("⌛", "a", "expired", "expired", "", ""),
+        Row("✓", "b", "completed", "completed", "", ""),
+    ]
+    call: Any = SimpleNamespace(
+        terminal=SimpleNamespace(is_tty=False, state_as=lambda text, _: text)
+    )
+    assert _aligned(call, rows) == ["⌛a  expired", "✓ b  completed"]

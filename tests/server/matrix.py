@@ -178,6 +178,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {S}/trigger": Line("sA", "object"),
     f"POST {S}/backfill": Line("sA", "object", {"begin": 0, "end": 3_600_000, "again": True}),
     # the installation
+    "GET /v1/audit": Line("A", "own"),
     "GET /v1/stats": Line(READ, "own"),
     "GET /v1/gauges": Line(READ, "all"),
     "GET /v1/code": Line(READ, "own"),
@@ -253,10 +254,25 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {U}/retry": Line(OPERATE, "object", form={}),
     f"POST {U}/retry-with": Line(OPERATE, "object", form={"input": "1"}),
     f"POST {U}/priority": Line(OPERATE, "object", form={"priority": "5"}),
+    "GET /ui/runs/preview": Line(OPERATE, "own", query="?action=hold&all=1"),
+    "POST /ui/runs/change": Line(OPERATE, "own", form={"action": "hold", "q": "lane:none"}),
+    "GET /ui/operations": Line(OPERATE, "own"),
+    "GET /ui/operations/{operation_id}": Line(OPERATE, "object"),
+    "POST /ui/operations/{operation_id}/stop": Line(OPERATE, "object", form={}),
     f"POST {U}/fork": Line(OPERATE, "object", form={"before": "a"}),
     "GET /ui/login": Line("*", "none"),
     "POST /ui/login": Line("*", "none", form={"token": "x"}),
     "POST /ui/logout": Line("*", "none", form={}),
+    "GET /ui/budgets": Line(READ, "own"),
+    "GET /ui/budgets/{budget_id}": Line(READ, "own"),
+    "POST /ui/budgets/{budget_id}/limits": Line(
+        OPERATE, "all", form={"dimension": "a", "hard": "9", "revision": "0"}
+    ),
+    "POST /ui/budgets/{budget_id}/reset": Line(OPERATE, "all", form={"name": "{budget_id}"}),
+    "GET /ui/quotas/{quota_policy_id}": Line(READ, "own"),
+    "POST /ui/quotas/{quota_policy_id}/limits": Line(
+        OPERATE, "all", form={"max_concurrent": "7", "revision": "0"}
+    ),
     "GET /ui/lanes": Line(READ, "own"),
     "POST /ui/lanes/{lane_id}/state": Line(OPERATE, "all", form={"state": "active"}),
     "POST /ui/lanes/{lane_id}/settings": Line(OPERATE, "all", form={"weight": "2", "aging": "0s"}),

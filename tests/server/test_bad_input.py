@@ -86,6 +86,16 @@ QUERIES: Final[dict[str, tuple[str, int, str, str | None]]] = {
     "two limits": ("limit=1&limit=1", 422, "invalid_input", "limit"),
     "a cursor of nothing": ("cursor=abc", 400, "invalid_cursor", "cursor"),
     "an instant far away": ("created_after=1000000000000000", 422, "invalid_input", None),
+    "a tag without a dot": ("tag=nodot:v", 422, "invalid_tag_key", None),
+    "a lane that is empty": ("lane_id=", 422, "invalid_input", "lane_id"),
+    "a lane with a line break": ("lane_id=a%0Ab", 422, "invalid_input", "lane_id"),
+    "the year 10000": ("created_after=10000-01-01T00:00:00Z", 422, "invalid_input", None),
+    "an instant without an offset": (
+        "created_after=2026-01-01T00:00:00",
+        422,
+        "invalid_input",
+        None,
+    ),
     "a parameter that is none": ("limt=1", 422, "invalid_input", "limt"),
 }
 
@@ -257,6 +267,47 @@ async def test_commands_are_refused_one_by_one(quick: Lab) -> None:
     assert (many.status, many.json["field"]) == (422, "items")
 
 
+CLAIM: Final = {"worker_id": "w", "worker_instance_id": "w-1", "lanes": ["default"], "wait_ms": 0}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lease_ttl_ms", 999),
+        ("lease_ttl_ms", 3_600_001),
+        ("limit", 1_001),
+        ("limit", -1),
+        ("wait_ms", 25_001),
+        ("wait_ms", -1),
+        ("lanes", []),
+        ("lanes", "default"),
+        ("worker_instance_id", ""),
+        ("claim_id", ""),
+    ],
+)
+@scenario
+async def test_a_claim_out_of_bounds_is_refused_by_name(
+    quick: Lab, field: str, value: object
+) -> None:
+    desk = Desk(quick.engine)
+    await desk.created()
+    told = await desk.post("/v1/workers/claim", {**CLAIM, field: value})
+    assert (told.status, told.json["code"], told.json["field"]) == (422, "invalid_input", field)
+
+
+@scenario
+async def test_a_report_of_a_finished_attempt_is_the_original_outcome_or_stale(quick: Lab) -> None:
+    desk = Desk(quick.engine)
+    handle = handle_text((await quick.started()).handle)
+    done = {"type": "complete", "handle": handle, "result": 1}
+    first, again, other = [
+        (await desk.post("/v1/commands", {"items": [each]})).json["items"][0]
+        for each in (done, done, {"type": "fail", "handle": handle, "reason": "x"})
+    ]
+    assert first == again
+    assert (other["status"], other["code"]) == (409, "execution_not_active")
+
+
 # --- headers and bodies on the way ----------------------------------------------------------------
 
 
@@ -294,7 +345,7 @@ async def test_types_and_request_ids(quick: Lab) -> None:
     assert (told.status, told.json["code"]) == (415, "unsupported_media_type")
     mine = await desk.get("/v1", headers={"X-Request-Id": "mine-1"})
     assert mine.headers["x-request-id"] == "mine-1"
-    for odd in ("a b", "x" * 65, "x\ty", ""):
+    for odd in ("a b", "x" * 65, "x\ty", "", "x" * 10_240, "a\nb"):
         other = await desk.get("/v1", headers={"X-Request-Id": odd})
         assert other.headers["x-request-id"] != odd
     wrong = await desk.ask("PUT", NEW, NOTHING)

@@ -20,11 +20,13 @@ from flowfabric.server.access.guard import OpenGuard
 from flowfabric.server.serve import Server
 from flowfabric.server.settings import ServerSettings
 from tests.support.loopback import Loopback
+from tests.support.lossy import LossyTransport
 
 R = TypeVar("R")
 
-# FF_THROUGH=http puts every engine of these suites behind a socket; bin/soak does.
-THROUGH_HTTP: Final = os.environ.get("FF_THROUGH") == "http"
+# FF_THROUGH=http puts every engine of these suites behind a socket, lossy one that loses answers.
+THROUGH_HTTP: Final = os.environ.get("FF_THROUGH") in ("http", "lossy")
+IS_LOSSY: Final = os.environ.get("FF_THROUGH") == "lossy"
 _SETTINGS: Final = ServerSettings(bind="127.0.0.1:0")
 
 
@@ -98,6 +100,7 @@ class Socketed(Loopback):
                 self._server.address,
                 namespace=self.engine.home_namespace,
                 actor=self.engine.config.actor,
+                transport=LossyTransport(self._server.address) if IS_LOSSY else None,
             )
             await client.start()
             self._client = client

@@ -14,6 +14,7 @@ from flowfabric.api.executions import CreateExecutions, NewExecution
 from flowfabric.api.flows import SubmitFlow
 from flowfabric.api.leases import Claim
 from flowfabric.api.operation import Request
+from flowfabric.clock import monotonic
 from flowfabric.errors import (
     Draining,
     FlowFabricError,
@@ -30,6 +31,7 @@ from flowfabric.server.access.guard import Guard, TokenGuard
 from flowfabric.server.access.once import OnceLinks
 from flowfabric.server.access.origin import SAFE, refuse_other_sites
 from flowfabric.server.access.rates import Rates
+from flowfabric.server.access.refusals import RefusalLog
 from flowfabric.server.access.sessions import require_own_page
 from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
@@ -49,6 +51,7 @@ _BUSY_S: Final = 0.25  # a loop that lags more takes no new work
 _SUBMITS: Final = (NewExecution, CreateExecutions, SubmitFlow)
 _SEARCHES: Final = ("list_executions", "count_listed")
 _HOMES_MAX: Final = 1_000
+_TIME_S: Final = 5.0  # how old a look at the store's clock may be
 _SIGNAL_BODY: Final = 163_840  # a payload of a signal in Base64, and the words around it
 
 
@@ -75,6 +78,7 @@ class Service:
         self.guard: Guard = guard or TokenGuard(engine, self.rates, settings)
         self.once = OnceLinks()
         self.border = Border(engine)
+        self.refusals = RefusalLog(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen
         self._waits_of: Counter[str | None] = Counter()  # by the token
@@ -94,6 +98,7 @@ class Service:
         self.cut: Callable[[Call], None] = _leave  # end a connection that takes nothing
         self._idle = asyncio.Event()
         self._homes: dict[str, EngineBackend] = {}
+        self._looked_at, self._store_ms = -_TIME_S, 0  # at the store's clock
 
     def limits(self) -> dict[str, int]:
         """The bounds that a caller should know."""
@@ -145,6 +150,13 @@ class Service:
             return False
         return True
 
+    async def time_ms(self) -> int:
+        """The store's clock, as far as one look in a few seconds tells."""
+        if monotonic() >= self._looked_at + _TIME_S:
+            told = await self.engine.server_time_ms()
+            self._looked_at, self._store_ms = monotonic(), told
+        return self._store_ms + round((monotonic() - self._looked_at) * 1_000)
+
     def require_open(self) -> None:
         """Refuse while the store is waited for."""
         if not self.is_open:
@@ -173,6 +185,15 @@ class Service:
         if call.caller.session is not None and call.method not in SAFE:
             await require_own_page(self.settings, call, self.body_limit(route.size))
         route.check(call.caller)
+
+    def note_refusal(self, call: Call, error: FlowFabricError, action: str | None = None) -> None:
+        """Enter a call that its caller may not make into the audit trail; `action`: the operation,
+        where it is not that of the route. A browser that has shown nothing yet is sent to sign in.
+        """
+        route = call.route
+        if route is None or (route.is_page and call.method in SAFE and not call.caller.is_known):
+            return
+        self.refusals.note(call.origin, action or route.operation or route.name, error)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:
         """The engine for a caller of a namespace."""

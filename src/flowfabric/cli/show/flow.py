@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from unicodedata import east_asian_width
 
 from flowfabric.api.backend import EngineBackend
 from flowfabric.cli.call import Call
@@ -18,23 +19,11 @@ from flowfabric.cli.show.times import both
 from flowfabric.model.flow import FlowState
 from flowfabric.model.flow_results import EdgeSnapshot, FlowSnapshot, MemberInfo
 from flowfabric.model.layers import URGENT_FIRST, join_of, label_of, most_urgent, ordered
+from flowfabric.model.marks import MARKS
 from flowfabric.model.state import TERMINAL_STATES, PublicState
 from flowfabric.model.verdict import unexcused
 from flowfabric.sdk.flow.run import all_edges, pairs_of
 
-MARKS: Final = {
-    PublicState.WAITING: "○",
-    PublicState.WAITING_CHILDREN: "○",
-    PublicState.DELAYED: "◔",
-    PublicState.RATE_LIMITED: "◔",
-    PublicState.ACTIVE: "●",
-    PublicState.SUSPENDED: "◍",
-    PublicState.COMPLETED: "✓",
-    PublicState.FAILED: "✗",
-    PublicState.EXPIRED: "✗",
-    PublicState.CANCELLED: "⊘",
-    PublicState.SKIPPED: "·",
-}
 _FOLD: Final = 5  # from this many equal nodes on they are one row
 _PIPED_COLUMNS: Final = 10_000  # piped output is never shortened
 
@@ -204,19 +193,34 @@ def _note(member: MemberInfo) -> str:
     return "  ".join(filter(None, (tries, headline(member.reason))))
 
 
+def _head(row: Row) -> str:
+    """The drawing and the name. The hourglass of an expired node takes two cells, the second of
+    which is the space before the name."""
+    return f"{row.graph}{'' if _is_wide(row) else ' '}{clean(row.name)}"
+
+
+def _is_wide(row: Row) -> bool:
+    return east_asian_width(row.graph[-1:] or " ") == "W"
+
+
 def _aligned(call: Call, rows: Sequence[Row]) -> list[str]:
     """The drawing in columns that fit the terminal."""
     terminal = call.terminal
-    heads = [f"{row.graph} {clean(row.name)}" for row in rows]
+    heads = [_head(row) for row in rows]
+    cells = [len(head) + _is_wide(row) for head, row in zip(heads, rows, strict=True)]
     widths = [
-        max((len(text) for text in column), default=0)
-        for column in (heads, [row.state for row in rows], [row.join for row in rows])
+        max(cells, default=0),
+        max((len(row.state) for row in rows), default=0),
+        max((len(row.join) for row in rows), default=0),
     ]
     columns = shutil.get_terminal_size().columns if terminal.is_tty else _PIPED_COLUMNS
     lines = []
     for row, head in zip(rows, heads, strict=True):
         used = sum(widths) + 2 * len([width for width in widths if width])
-        parts: list[Any] = [head.ljust(widths[0]), terminal.state_as(row.state, row.style)]
+        parts: list[Any] = [
+            head.ljust(widths[0] - _is_wide(row)),
+            terminal.state_as(row.state, row.style),
+        ]
         parts[1] += " " * (widths[1] - len(row.state))
         if widths[2]:
             parts.append(row.join.ljust(widths[2]))

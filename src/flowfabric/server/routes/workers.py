@@ -73,7 +73,8 @@ async def claim(service: Service, call: Call) -> Answer:
         detail = f"wait_ms: expected 0 to {service.settings.wait_max_ms}"
         raise InvalidInput(detail, field="wait_ms")
     request = Claim(**{name: getattr(asked, name) for name in Claim.__struct_fields__})
-    request = replace(request, claim_id=request.claim_id or new_secret_id())
+    if request.claim_id is None:
+        request = replace(request, claim_id=new_secret_id())
     service.require_room(request)
     stops = WaitForStops(
         worker_instance_id=asked.worker_instance_id,
@@ -107,10 +108,15 @@ async def claim(service: Service, call: Call) -> Answer:
                 stop=() if heard is None else heard.stops,
                 drain=is_draining or (heard is not None and heard.is_draining),
                 reconnect=reconnect,
-                server_time_ms=await ask(service, call, ServerTimeMs()),
+                server_time_ms=await _now(service, call, is_exact=bool(items)),
             )
         )
     )
+
+
+async def _now(service: Service, call: Call, *, is_exact: bool) -> int:
+    """The store's clock. Leases are counted from it; workers without any ask all the time."""
+    return await (ask(service, call, ServerTimeMs()) if is_exact else service.time_ms())
 
 
 async def _first(

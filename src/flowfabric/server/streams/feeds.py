@@ -23,6 +23,7 @@ from flowfabric.trouble import is_passing
 
 PAGE: Final = 100
 _PACE_S: Final = 0.05  # between two pages: what happens together is sent together
+_PACE_OF_ONE_S: Final = 0.000_05  # and so much more for each client: thousands are written to
 _PAUSE_S: Final = 1.0  # where the store is away
 _WAIT_MS: Final = 30_000
 
@@ -121,7 +122,7 @@ class SharedFeed:
             moved, self._moved = self._moved, asyncio.Event()
             moved.set()
             if page.events:
-                await asyncio.sleep(_PACE_S)
+                await asyncio.sleep(_PACE_S + len(self.joined) * _PACE_OF_ONE_S)
 
     async def _page(self) -> EventPage:
         """The next page, as soon as there is one, or a client asks where the feed is now."""

@@ -10,6 +10,7 @@ from typing import Final
 from flowfabric.server.routes.route import Repeat, Route, Size
 from flowfabric.server.ui.assets import static
 from flowfabric.server.ui.doing import approvals as doing_approvals
+from flowfabric.server.ui.doing import bulk as doing_bulk
 from flowfabric.server.ui.doing import execution as doing_execution
 from flowfabric.server.ui.live import LiveRoutes
 from flowfabric.server.ui.login import LOGIN_ROUTES
@@ -17,6 +18,8 @@ from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
 from flowfabric.server.ui.reading import (
     approvals,
+    budgets,
+    bulk,
     execution,
     finding,
     flows,
@@ -34,9 +37,12 @@ _MODULES: Final = (
     runs,
     execution,
     doing_execution,
+    bulk,
+    doing_bulk,
     flows,
     approvals,
     doing_approvals,
+    budgets,
     lanes,
     workers,
     schedules,

@@ -18,6 +18,7 @@ from flowfabric.server.ui.forms import (
     is_local,
     redirect,
 )
+from flowfabric.server.ui.views.runs import COLUMNS
 
 if TYPE_CHECKING:
     from flowfabric.server.service import Service
@@ -29,8 +30,7 @@ _WORDS: Final = {
     "zone": ("local", "utc"),
     "keys": ("on", "off"),
 }
-COLUMNS: Final = ("lane", "attempts", "age", "took", "note", "tags", "priority", "id")
-_COLUMNS_SHOWN: Final = ("lane", "attempts", "age", "took", "note", "tags")
+_COLUMNS_SHOWN: Final = ("id", "lane", "attempts", "age", "took", "note", "tags")
 
 
 class Look(Record, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
+from flowfabric.server.ui.draw.burn import burn_chart
 from flowfabric.server.ui.draw.graph import draw_graph
 from flowfabric.server.ui.draw.spark import minute_chart, spark
 from flowfabric.server.ui.draw.timeline import timeline
@@ -47,6 +48,7 @@ def _drawing(draw: Callable[..., str]) -> Callable[..., Markup]:
 
 
 _DRAWINGS: Final = {
+    "burn_chart": burn_chart,
     "graph": _drawing(draw_graph),
     "minute_chart": minute_chart,
     "spark": spark,

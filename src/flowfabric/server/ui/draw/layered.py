@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -26,6 +27,7 @@ _TRACK: Final = 7  # between two verticals
 _TRACKS_MAX: Final = 20
 _PORT: Final = 10
 _SWEEPS: Final = 6
+_REMEMBERED: Final = 64  # layouts
 
 Key = str
 Wires = Sequence[tuple[Key, Key]]
@@ -90,8 +92,17 @@ class _Place:
         self.y = 0.0  # of its middle
 
 
-def lay_out(boxes: Sequence[Box], wires: Wires) -> Layout:
-    """Place everything. Wires that do not lead to a later column are left out."""
+def lay_out(boxes: Iterable[Box], wires: Iterable[tuple[Key, Key]]) -> Layout:
+    """Place everything. Wires that do not lead to a later column are left out.
+
+    A flow is drawn again whenever a state changes, and its boxes stay where they are: what was laid
+    out lately is not laid out again.
+    """
+    return _laid_out(tuple(boxes), tuple(wires))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _laid_out(boxes: Sequence[Box], wires: Wires) -> Layout:
     numbers = {column: at for at, column in enumerate(sorted({each.column for each in boxes}))}
     places = {
         each.key: _Place(each.key, numbers[each.column], each.height, is_slot=False)

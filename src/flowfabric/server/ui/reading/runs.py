@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from flowfabric.api.executions import CountListed, ListExecutions, ListKinds
 from flowfabric.api.lanes import ListLanes
+from flowfabric.model.record import replace
 from flowfabric.server.exchange import Call
 from flowfabric.server.places import Nav
 from flowfabric.server.routes.asking import ask
 from flowfabric.server.service import Service
 from flowfabric.server.ui.pages import Action, Page
 from flowfabric.server.ui.views.filters import Filter, filter_of, instant_in
-from flowfabric.server.ui.views.runs import COUNT_MAX, NEW_MAX, PATH, Runs, runs_of
+from flowfabric.server.ui.views.runs import COUNT_MAX, NEW_MAX, PAGE_ROWS, PATH, Runs, runs_of
 
-_PAGE: Final = 50
 _NAMES: Final = 200  # kinds and lanes that are offered to complete a word
 
 
@@ -24,13 +24,14 @@ async def runs(service: Service, call: Call) -> Runs:
     given = dict(call.query)
     text, cursor = given.get("q", "").strip(), given.get("cursor") or None
     now = await service.engine.server_time_ms()
-    kinds, lanes = await _names(service, call)
-    wanted = filter_of(text, now, kinds=kinds, lanes=lanes)
+    space = _space(call, filter_of(text, now).namespace)
+    kinds, lanes = await _names(service, call, space)
+    wanted = replace(filter_of(text, now, kinds=kinds, lanes=lanes), namespace=space)
     shown_at = instant_in(given.get("as_of"))
     fields = wanted.selects()
     if shown_at is not None:
         fields["created_before"] = min(fields["created_before"] or shown_at, shown_at)
-    listing = ListExecutions(**fields, text=wanted.text, cursor=cursor, limit=_PAGE)
+    listing = ListExecutions(**fields, text=wanted.text, cursor=cursor, limit=PAGE_ROWS)
     page, count, new = await asyncio.gather(
         ask(service, call, listing),
         _count(service, call, wanted, has_cursor=cursor is not None),
@@ -66,10 +67,19 @@ async def _newer(service: Service, call: Call, wanted: Filter, shown_at: int | N
     return await ask(service, call, CountListed(**fields, at_most=NEW_MAX))
 
 
-async def _names(service: Service, call: Call) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _space(call: Call, named: str | None) -> str | None:
+    """The namespace that is looked at: a caller of several has to name one, or sees the first."""
+    several = call.caller.namespaces or ()
+    return min(several) if named is None and len(several) > 1 else named
+
+
+async def _names(
+    service: Service, call: Call, space: str | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The kinds and the lanes there are, for as many as fit a page."""
     kinds, lanes = await asyncio.gather(
-        ask(service, call, ListKinds(limit=_NAMES)), ask(service, call, ListLanes(limit=_NAMES))
+        ask(service, call, ListKinds(namespace=space, limit=_NAMES)),
+        ask(service, call, ListLanes(limit=_NAMES)),
     )
     known = () if kinds.next_cursor else kinds.items
     return known, () if lanes.next_cursor else tuple(each.lane_id for each in lanes.items)

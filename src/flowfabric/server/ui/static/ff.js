@@ -10,4 +10,7 @@ times(document);
 copying();
 if (page.parentNode.dataset.keys !== "off") keys();
 live();
-
+// What only some pages have, only these load.
+if (document.getElementById("filter")?.dataset.words) import("./filter.js").then((it) => it.filter());
+if (document.getElementById("bulk")) import("./select.js").then((it) => it.select());
+if (document.querySelector(".js-tree")) import("./json.js").then((it) => it.json());

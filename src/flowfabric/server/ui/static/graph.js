@@ -10,11 +10,23 @@ function percent() {
   return Math.round((100 * all.getBoundingClientRect().width) / all.dataset.width);
 }
 
+const chosen = () => {
+  const text = new URL(location.href).searchParams.get("zoom");
+  return text === "fit" ? 0 : Number(text) || 100;
+};
+
+// The address and every link on the page say it, too.
 function note(zoom) {
-  const at = new URL(location.href);
-  if (zoom === 100) at.searchParams.delete("zoom");
-  else at.searchParams.set("zoom", zoom || "fit");
-  history.replaceState(history.state, "", at);
+  const put = (address) => {
+    const at = new URL(address, location.href);
+    if (zoom === 100) at.searchParams.delete("zoom");
+    else at.searchParams.set("zoom", zoom || "fit");
+    return at.pathname + at.search + at.hash;
+  };
+  history.replaceState(history.state, "", put(location.href));
+  for (const link of document.querySelectorAll(`a[href^="${location.pathname}"]:not([data-zoom])`)) {
+    link.setAttribute("href", put(link.getAttribute("href")));
+  }
 }
 
 function resize(zoom, x, y) {
@@ -99,6 +111,11 @@ function show() {
 }
 
 show();
+document.addEventListener("ff-part", () => {
+  const all = drawing();
+  const is = all && (all.getAttribute("width") === "100%" ? 0 : Math.round((100 * all.getAttribute("width")) / all.dataset.width));
+  if (all && is !== chosen()) resize(chosen());
+});
 addEventListener("pagehide", () => {
   const room = box();
   if (room) sessionStorage.setItem(place, JSON.stringify([room.scrollLeft, room.scrollTop]));

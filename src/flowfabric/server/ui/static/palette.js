@@ -37,6 +37,13 @@ export function palette() {
     event.preventDefault();
     first?.click();
   };
+  form.onkeydown = (event) => {
+    const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const stops = [field, ...list.querySelectorAll("button")];
+    stops[(stops.indexOf(document.activeElement) + step + stops.length) % stops.length].focus();
+  };
   field.oninput = show;
   form.append(field, list);
   box.append(form);

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from flowfabric.api.page import Page
-from flowfabric.model.flow import AnySucceeded, CancellationPolicy, FlowState, Quorum
+from flowfabric.model.flow import (
+    SIBLING_SATISFIED,
+    AnySucceeded,
+    CancellationPolicy,
+    FlowState,
+    Quorum,
+)
 from flowfabric.model.flow_graph import FlowGraph, FlowMember, GraphNode, GroupPlace
 from flowfabric.model.flow_results import FlowSnapshot
 from flowfabric.model.layers import URGENT_FIRST, join_of
@@ -21,7 +27,7 @@ from flowfabric.server.ui.draw.waterfall import Waterfall
 from flowfabric.server.ui.showing import number
 from flowfabric.server.ui.views.flow_address import FIT, ONLY, TABS, ZOOMS, Asked
 from flowfabric.server.ui.views.flow_folds import Folds, ranks_of
-from flowfabric.server.ui.views.flow_nodes import Nodes, name_of, reached, tells, took
+from flowfabric.server.ui.views.flow_nodes import NOT_NEEDED, Nodes, name_of, reached, tells, took
 
 _NOW: Final = {
     PublicState.ACTIVE: "running",
@@ -33,6 +39,11 @@ _NOW: Final = {
 }
 _BEGUN: Final = (PublicState.ACTIVE, PublicState.SUSPENDED)
 _LOST: Final = (PublicState.FAILED, PublicState.EXPIRED)
+# Reasons that the engine writes itself.
+_REASONS: Final = {
+    SIBLING_SATISFIED: NOT_NEEDED,
+    "dependency_impossible": "what it waited for was lost",
+}
 _NAMED_MAX: Final = 12  # of a chain that are named
 
 
@@ -206,8 +217,8 @@ def flow_of(
         chain=drawn.chain[:_NAMED_MAX],
         chain_more=max(0, len(drawn.chain) - _NAMED_MAX),
         joins=drawn.joins,
-        picture=drawn.picture if asked.tab == "graph" else None,
-        waterfall=drawn.waterfall if asked.tab == "waterfall" else None,
+        picture=drawn.picture,
+        waterfall=drawn.waterfall,
         nodes=drawn.nodes,
         folds=drawn.folds,
         listed=None if page is None else _listed(graph, asked, page),
@@ -222,8 +233,8 @@ class _Drawn(Record, frozen=True, kw_only=True):
     """What differs between a flow drawn node by node and one that is folded."""
 
     chain: tuple[tuple[str, str], ...]
-    picture: Picture
-    waterfall: Waterfall
+    picture: Picture | None
+    waterfall: Waterfall | None
     joins: tuple[Join, ...] = ()
     nodes: tuple[Node, ...] = ()
     folds: tuple[FoldRow, ...] = ()
@@ -237,8 +248,12 @@ def _in_full(graph: FlowGraph, asked: Asked, now: int) -> _Drawn:
     rows = {key: _row(nodes, each, chain) for key, each in nodes.by_id.items()}
     return _Drawn(
         chain=tuple((rows[key].name, rows[key].href) for key in nodes.chain),
-        picture=Picture(title=title, desc=desc, boxes=nodes.boxes(), wires=nodes.wires()),
-        waterfall=Waterfall(title=title, desc=desc, bars=nodes.bars(), now=now),
+        picture=Picture(title=title, desc=desc, boxes=nodes.boxes(), wires=nodes.wires())
+        if asked.tab == "graph"
+        else None,
+        waterfall=Waterfall(title=title, desc=desc, bars=nodes.bars(), now=now)
+        if asked.tab == "waterfall"
+        else None,
         joins=tuple(_joins(nodes, rows)),
         nodes=tuple(rows[key] for key, each in nodes.by_id.items() if nodes.fits(each)),
         following=None if nodes.at is None else len(reached(nodes.at, nodes.below)),
@@ -255,8 +270,12 @@ def _folded(graph: FlowGraph, asked: Asked, now: int, member: FlowMember | None)
         ),
         picture=Picture(
             title=title, desc=desc, boxes=folds.boxes(), wires=folds.wires(), heads=folds.heads()
-        ),
-        waterfall=Waterfall(title=title, desc=desc, bars=folds.bars(), now=now),
+        )
+        if asked.tab == "graph"
+        else None,
+        waterfall=Waterfall(title=title, desc=desc, bars=folds.bars(), now=now)
+        if asked.tab == "waterfall"
+        else None,
         folds=tuple(_fold_rows(folds, asked)),
     )
 
@@ -369,7 +388,7 @@ def _row(nodes: Nodes, node: GraphNode, chain: frozenset[str]) -> Node:
     return _node(
         node,
         nodes.asked,
-        note=nodes.note(node),
+        note=nodes.cause(node),
         waits_for=waits,
         is_critical=key in chain,
     )
@@ -390,7 +409,7 @@ def _node(
         kind=node.execution_kind,
         state=node.public_state.value,
         note=note,
-        reason=headline(node.reason),
+        reason=_REASONS.get(node.reason) or headline(node.reason),
         attempts=node.attempt_count,
         created_at=node.created_at,
         started_at=node.started_at,

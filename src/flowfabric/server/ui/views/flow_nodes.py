@@ -18,6 +18,7 @@ from flowfabric.server.ui.draw.waterfall import Bar
 from flowfabric.server.ui.views.chains import Span, cause_of, critical_chain
 from flowfabric.server.ui.views.flow_address import STATES_OF, Asked
 
+NOT_NEEDED = "not needed"
 _LOST = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
 _GONE = (PublicState.SKIPPED, PublicState.CANCELLED)
 _LOOKS = {EdgeState.SATISFIED: "met", EdgeState.APPLIED: "open", EdgeState.PENDING: "staged"}
@@ -42,6 +43,7 @@ class Nodes:
             for key, each in self.by_id.items()
         }
         self.chain = critical_chain(spans, self.states)
+        self._causes: dict[str, str] = {}
         self._lost = frozenset(k for k, each in self.by_id.items() if each.public_state in _LOST)
 
     def _links(self) -> dict[tuple[str, str], EdgeState]:
@@ -74,8 +76,18 @@ class Nodes:
 
     def note(self, node: GraphNode) -> str:
         """The one fact worth knowing beside its state."""
+        return self.cause(node) or " · ".join(filter(None, (_tries(node), took(node))))
+
+    def cause(self, node: GraphNode) -> str:
+        """What of other nodes has made it what it is, or keeps it back."""
+        found = self._causes.get(node.execution_id)
+        if found is None:
+            found = self._causes[node.execution_id] = self._cause(node)
+        return found
+
+    def _cause(self, node: GraphNode) -> str:
         if self.is_loser(node):
-            return "not needed"
+            return NOT_NEEDED
         if node.public_state is PublicState.SKIPPED:
             cause = cause_of(node.execution_id, self.above, self._lost)
             if cause is not None:
@@ -84,12 +96,11 @@ class Nodes:
         group = self.groups.get(node.execution_id)
         if group is not None and not node.attempt_count and group.running_count:
             return join_of(group)
-        tries = f"try {node.attempt_count}" if node.attempt_count > 1 else ""
-        return " · ".join(filter(None, (tries, took(node))))
+        return ""
 
     def tells(self, node: GraphNode) -> str:
         """All that a small room tells of it."""
-        return tells(node, self.groups.get(node.execution_id), self.note(node))
+        return tells(node, self.groups.get(node.execution_id), self.cause(node))
 
     # --- drawings --------------------------------------------------------------------------------
 
@@ -178,6 +189,10 @@ class Nodes:
         )
 
 
+def _tries(node: GraphNode) -> str:
+    return f"try {node.attempt_count}" if node.attempt_count > 1 else ""
+
+
 def name_of(node: GraphNode) -> str:
     """The name of a node."""
     return label_of(node.node_name, node.execution_kind)
@@ -194,8 +209,9 @@ def tells(node: GraphNode, group: EdgeGroupSnapshot | None, note: str) -> str:
     """All that a small room tells of a node."""
     kind = f" ({node.execution_kind})" if node.execution_kind != name_of(node) else ""
     join = join_of(group)
-    several = (note, join if join != note else "", headline(node.reason))
-    more = "; ".join(dict.fromkeys(filter(None, several)))
+    reason = "" if note and node.public_state in _GONE else headline(node.reason)
+    several = (note, join if join != note else "", _tries(node), took(node), reason)
+    more = "; ".join(filter(None, several))
     return f"{name_of(node)}{kind}: {node.public_state.value}{'; ' if more else ''}{more}"
 
 

@@ -41,7 +41,7 @@ class Payload(Record, frozen=True, kw_only=True):
 
 def payload_of(data: bytes | None) -> Payload | None:
     """What there is to see of a payload; None for none."""
-    if data is None:
+    if not data:
         return None
     if len(data) > SHOWN_BYTES:
         text = data[:SHOWN_BYTES].decode("utf-8", "replace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from flowfabric.model.ask import BudgetAsk
 from flowfabric.model.budget import BudgetStatus
@@ -152,13 +152,12 @@ def _full(budgets: Iterable[BudgetStatus]) -> Iterable[Alert]:
         for dimension, limit in budget.hard_limits.items():
             most = limit + budget.allowed.get(dimension, 0)
             taken = budget.usage.get(dimension, 0) + budget.held.get(dimension, 0)
-            share = 100 * taken // most if most else 100
-            if share >= _FULL:
-                found.append((share, budget.budget_id, dimension))
+            if limit and 100 * taken // most >= _FULL:
+                found.append((100 * taken // most, budget.budget_id, dimension))
     for share, name, dimension in sorted(found, reverse=True)[:_ALERTS_MAX]:
         text = f"budget {name} has used {share} % of its {dimension}"
-        query = urlencode({"budget": name})
-        yield Alert(tone="rate_limited", text=text, href=f"/ui/budgets?{query}")
+        href = f"/ui/budgets/{quote(name, safe='')}"
+        yield Alert(tone="rate_limited", text=text, href=href)
 
 
 def _lacking(gauges: Gauges | None) -> Iterable[Alert]:

@@ -11,9 +11,18 @@ from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.model.state import TERMINAL_STATES
 from flowfabric.model.telling import note
 from flowfabric.server.routes.values import path_id
-from flowfabric.server.ui.views.filters import Filter, Word, instead_of, without
+from flowfabric.server.ui.views.filters import (
+    STATES,
+    WORDS,
+    Filter,
+    Word,
+    instead_of,
+    without,
+)
 
 PATH: Final = "/ui/runs"
+PAGE_ROWS: Final = 50
+COLUMNS: Final = ("id", "lane", "priority", "attempts", "age", "took", "note", "tags")
 NEW_MAX: Final = 1_000
 COUNT_MAX: Final = 10_000  # more are told as "or more"
 
@@ -54,6 +63,9 @@ class Runs(Record, frozen=True, kw_only=True):
     corrections: tuple[tuple[Word, str], ...] = ()
     lanes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    states: tuple[str, ...] = STATES
+    words: tuple[str, ...] = WORDS
+    columns: tuple[str, ...] = COLUMNS
 
     @property
     def sentence(self) -> str:
