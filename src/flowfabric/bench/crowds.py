@@ -205,8 +205,8 @@ async def _read(server: Served, n: int, seconds: float) -> dict[str, Any]:
             "readers": n,
             "events": count,
             "events_per_s": round(count / length, 1),
-            "p50_ms": percentile(delays, 50),
-            "p99_ms": percentile(delays, 99),
+            "p50_ms": percentile(delays, 50) if delays else None,
+            "p99_ms": percentile(delays, 99) if delays else None,
             "cores": round((_processor_s(server.pid) - used) / length, 2),
         }
     finally:
