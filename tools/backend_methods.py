@@ -39,7 +39,7 @@ SUBJECTS = (
         "flow_graphs",
     ),
     *("schedules", "budgets", "asks", "quotas", "lines", "lanes", "workers", "keys", "access"),
-    "sessions",
+    *("sessions", "audit"),
     *("events", "groups", "statistics", "gauges"),
     *("repairs", "admin"),
 )

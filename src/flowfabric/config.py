@@ -55,6 +55,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
     retention_ms: int = limits.RETENTION_MS_DEFAULT  # how long finished executions are kept
     failed_retention_ms: int = limits.FAILED_RETENTION_MS_DEFAULT  # those that failed or expired
     event_retention_ms: int = limits.WORKER_EVENT_RETENTION_MS  # how long events are kept
+    audit_retention_ms: int = limits.AUDIT_RETENTION_MS  # how long the audit trail is kept
     tick_retention_ms: int = limits.TICK_RETENTION_MS  # of ticks of schedules that ran
     missed_tick_retention_ms: int = limits.MISSED_TICK_RETENTION_MS  # of their other ticks
     reclaim_grace_ms: int = 0  # how long a lost lease waits for an explicit reclaim
@@ -90,6 +91,7 @@ class EngineConfig(Record, frozen=True, kw_only=True):
             ("retention_ms", 0, most),
             ("failed_retention_ms", 0, most),
             ("event_retention_ms", 0, most),
+            ("audit_retention_ms", 0, most),
             ("tick_retention_ms", 0, most),
             ("missed_tick_retention_ms", 0, most),
             ("reclaim_grace_ms", 0, most),

@@ -103,7 +103,7 @@ def test_what_does_not_run_is_moved(desk: Desk) -> None:
     assert found == {"moved": 2, "refused": {"execution_not_eligible": 1}}
     versions = {each["version"]: each["pinned"] for each in desk.json("code")["versions"]}
     assert {v: versions[v] for v in ("2", "3", "9")} == {"2": 1, "3": 2, "9": 1}
-    assert desk.ff("audit", "--type", "repinned", "--json") == 0
+    assert desk.ff("events", "--kind", "operator", "--type", "repinned", "--json") == 0
     assert sum(each in desk.out for each in ids) == 2
 
 

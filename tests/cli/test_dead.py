@@ -42,7 +42,7 @@ def test_dead_letters_are_counted_listed_retried_and_dismissed(desk: Desk) -> No
     assert desk.out == "1 execution dismissed\n"
     assert desk.json("dead") == {"counts": [], "dead": [], "next_cursor": None}
     assert desk.json("show", second)["public_state"] == "failed"
-    assert desk.json("audit", "--type", "dismissed")
+    assert desk.json("events", "--kind", "operator", "--type", "dismissed")
     assert desk.ff("dead") == Exit.OK
     assert "nothing has failed, or all was seen to" in desk.err
     gone = desk.json("dead", "ls", "--dismissed")
@@ -57,7 +57,7 @@ def test_dead_letters_are_counted_listed_retried_and_dismissed(desk: Desk) -> No
     assert desk.out == f"{first}  restored\n"
     assert desk.ff("dead", "ls", "--dismissed") == Exit.OK
     assert "none was dismissed" in desk.err
-    assert desk.json("audit", "--type", "restored")
+    assert desk.json("events", "--kind", "operator", "--type", "restored")
 
 
 def test_many_letters_are_changed_by_an_operation(

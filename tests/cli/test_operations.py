@@ -38,7 +38,7 @@ def test_many_are_changed_by_an_operation_that_is_watched(desk: Desk) -> None:
     assert desk.ff("operations", "show", name) == Exit.OK
     assert "cancel reason=enough" in desk.out
     assert "execution_kind=brief" in desk.out
-    assert desk.json("audit", "--type", "operation_ended")
+    assert desk.json("events", "--kind", "operator", "--type", "operation_ended")
 
 
 @pytest.mark.parametrize(

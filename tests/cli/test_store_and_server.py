@@ -234,7 +234,7 @@ def operate(twins: Twins) -> None:
     twins.ff("dead dismiss", one, "--reason", "known")
     twins.ff("dead dismiss", two, code=Exit.REFUSED)
     twins.ff("dead restore", one)
-    twins.shows("audit")
+    twins.ff("audit", "--action", "hold_execution")  # only a server knows addresses
 
 
 def bound(twins: Twins) -> None:

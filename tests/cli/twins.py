@@ -24,7 +24,7 @@ _OPAQUE = re.compile(
 )
 _HOST = re.compile(r"\b[\w.-]+-[0-9a-f]{10}\b")  # an instance of a worker
 _MEASURED = re.compile(
-    r'("?\b(?:\w+_(?:ms|bytes|us)|position|next_cursor|place|cursor)"?(?:[:=] ?| {2,}))'
+    r'("?\b(?:\w+_(?:ms|bytes|us)|bytes|position|next_cursor|place|cursor)"?(?:[:=] ?| {2,}))'
     r'("[^"]*"|-?[\w.]+)'
 )
 

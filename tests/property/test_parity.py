@@ -34,6 +34,7 @@ from flowfabric.stores.sqlite.small import SmallTables
 from flowfabric.stores.sqlview import SqlView
 from flowfabric.stores.tables import (
     ADMISSIONS,
+    AUDIT,
     EDGES,
     FLOW_TASKS,
     GATES,
@@ -288,7 +289,7 @@ class Recorder:
         self.steps: list[Step | None] = []  # none: cut the batch here
         self.tape = Tape()
 
-    async def run(self, commands: Sequence[Any]) -> list[Any]:
+    async def run(self, commands: Sequence[Any], acts: Sequence[Any] = ()) -> list[Any]:
         self._seat.mint.tape = self.tape
         answers = [(await self._batches.run((command,)))[0] for command in commands]
         self._seat.mint.tape = None
@@ -410,6 +411,7 @@ def compared(dump: dict[str, list[Any]], now: int) -> dict[str, list[Any]]:
     # One entry tells of all that a commit creates.
     told["work_counts"] = sorted(_each_by_itself(dump["work_counts"]))
     told[MEMBERS.name] = groups_as_they_stand(dump)  # a batch may write what only an edge says
+    told[AUDIT.name] = []  # it tells of calls, and these are their commands
     return {**with_windows_trimmed(dump, now), **told}
 
 
@@ -486,7 +488,7 @@ def test_a_batch_is_its_commands_one_by_one_where_it_is_dense(
 
 FOLLOW_UP_FIRST = """\
             if owes and not _is_first(view, command):
-                await unit.follow_up()
+                await _follow_up(unit, turn)
             reply = await handler(unit, command)"""
 BATCH_SABOTAGE = {
     "a claim does not see what its own batch decided before it": (

@@ -178,6 +178,7 @@ EXPECTED: Final[dict[str, Line]] = {
     f"POST {S}/trigger": Line("sA", "object"),
     f"POST {S}/backfill": Line("sA", "object", {"begin": 0, "end": 3_600_000, "again": True}),
     # the installation
+    "GET /v1/audit": Line("A", "own"),
     "GET /v1/stats": Line(READ, "own"),
     "GET /v1/gauges": Line(READ, "all"),
     "GET /v1/code": Line(READ, "own"),

@@ -148,7 +148,7 @@ def test_what_is_for_tokens_of_all_namespaces_is_known_by_name() -> None:
         *("reconcile_budget_counters", "reconcile_flow_counters", "reconcile_quota_counters"),
         *("seed_waitpoint_hmac_secret", "rotate_waitpoint_hmac_secret_all"),
         *("shares_database", "read_gauges"),
-        *("open_session", "read_session", "end_session"),
+        *("open_session", "read_session", "end_session", "record_refusals"),
     }
     assert {*OPERATIONS} >= OF_ALL | OPEN | SIFTED | OF_TOKENS | CHOSEN
 
@@ -200,7 +200,7 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "schedule_id": f"daily-{space}",
         "operation_id": operation.operation_id,
         "group_id": f"group-{space}",
-        "budget_id": "budget",
+        "budget_id": "gpt-of-all",
         "quota_policy_id": "quota",
         "lane_id": lane,
         "serial_key": f"line-{space}",
@@ -215,7 +215,7 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
 
 async def both(lab: Lab) -> tuple[dict[str, str], dict[str, str]]:
     await lab.engine.create_budget(
-        budget_id="budget", dimensions=["a"], hard_limits=[10**6], soft_limits=[0]
+        budget_id="gpt-of-all", dimensions=["a"], hard_limits=[10**6], soft_limits=[0]
     )
     await lab.engine.create_quota_policy(quota_policy_id="quota", max_concurrent=5)
     return await furnished(lab, "a"), await furnished(lab, "b")
@@ -243,7 +243,7 @@ async def test_a_key_of_namespace_a_gets_404_for_bs_things_on_every_route(lab: L
     stranger = await token(lab, "admin", namespace="a")
     absent = {**ABSENT, "waitpoint_key": "a", "handle": own["handle"]}
     for route in lines("object"):
-        async with lab.unchanged():
+        async with lab.unchanged("ff_audit"):  # a call that finds nothing is told
             reply = await ask(desk, route, foreign, stranger)
         nothing = await ask(desk, route, absent, stranger)
         if "frames" not in route:  # its body is the proof, and another one

@@ -92,9 +92,13 @@ async def history(lab: Lab, name: str) -> None:
     made = await engine.create_access_token(name=name, scopes=("read",), namespaces=(name,))
     await engine.authenticate(token=made.token)
     await engine.revoke_access_token(token_id=made.id)
+    await engine.open_session(
+        way="oidc", subject=name, roles=("ops",), idle_ms=3_600_000, life_ms=7_200_000
+    )
     await engine.create_consumer_group(group_id=name, after=None)
     await engine.read_group(group_id=name, consumer=name, limit=1, wait_ms=0)
     await engine.start_operation(action="release", lane_id=f"{name}-none")
+    await engine.retry_with_input(execution_id=lost.execution_id, input_payload=b"2")
     await roll_up(lab)
 
 

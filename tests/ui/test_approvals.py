@@ -124,6 +124,17 @@ async def test_a_wait_at_several_places_is_decided_place_by_place(lab: Lab) -> N
     assert "this part is decided; the rest of the wait may go on" in form
 
 
+@scenario
+async def test_the_page_of_a_run_leads_to_the_form(lab: Lab) -> None:
+    waiting = await asked(lab, "a/b")
+    desk, run = Desk(lab.engine), f"/ui/runs/{path_id(waiting.execution_id)}"
+    page = await shown(desk, run)
+    (form,) = [each.attributes["href"] for each in page.all("a") if each.text == "Answer…"]
+    assert "brief: a/b" in text_of(await shown(desk, form))
+    reader = await shown(desk, run, headers=await token(lab, "read"))
+    assert not [each for each in reader.all("a") if each.text == "Answer…"]
+
+
 # --- deciding ------------------------------------------------------------------------------------
 
 
@@ -164,8 +175,8 @@ async def test_who_comes_late_is_told_who_decided_and_nothing_is_doubled(lab: La
         late = await posted(desk, path, bob, decision="approved")
     words = text_of(page_of(late))
     assert late.status == 409
-    assert "Meanwhile: It was decided." in words
-    assert "rejected" in words
+    assert "Meanwhile: It was decided: token:" in words
+    assert "rejected. " in words
     assert not [each for each in page_of(late).all("button") if each.text == "Approve"]
 
 

@@ -3,56 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
 
 from flowfabric.server.routes.values import path_id
-from flowfabric.stores.postgres.view import PostgresView
-from flowfabric.stores.sqlite.view import SqliteView
 from tests.support.flows import Graph, edge, node, submit
 from tests.support.http import Desk
 from tests.support.lab import Lab, scenario
 from tests.support.pages import shown
+from tests.support.reads import Reads, watched
 
 NODES = int(os.environ.get("FF_FLOW_NODES", "1500"))  # 10,000 in bin/soak
 BYTES_MAX = 150 * 1024
 ROWS_MAX = 2_000
 
 
-class Reads:
-    """Statements, and the rows that they answer."""
-
-    def __init__(self) -> None:
-        self.statements = 0
-        self.rows = 0
-
-    def watch(self, monkeypatch: pytest.MonkeyPatch, view: type[Any], *names: str) -> None:
-        for name in names:
-            self._watch(monkeypatch, view, name, getattr(view, name))
-
-    def _watch(self, monkeypatch: pytest.MonkeyPatch, view: Any, name: str, asked: Any) -> None:
-        async def counted(that: Any, *given: Any, **more: Any) -> Any:
-            rows = await asked(that, *given, **more)
-            self.statements += 1
-            self.rows += len(rows)
-            return rows
-
-        monkeypatch.setattr(view, name, counted)
-
-    def take(self) -> tuple[int, int]:
-        """Those since the last time."""
-        found = self.statements, self.rows
-        self.statements = self.rows = 0
-        return found
-
-
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    found = Reads()
-    found.watch(monkeypatch, SqliteView, "query")
-    found.watch(monkeypatch, PostgresView, "query", "fetch")
-    return found
+    return watched(monkeypatch)
 
 
 async def wide(lab: Lab) -> Graph:

@@ -20,7 +20,7 @@ ADVICE: Final = {
     "lines": "run `ff doctor --repair`, and report it if nothing was written by hand",
     "loops": "look at the log of the process; what is set aside is tried again by itself",
     "unreadable": "start a worker of the release that wrote it, with its time zone; or update it",
-    "flapping": "deploy one version of the program everywhere; `ff audit --type schedule_changed`"
+    "flapping": "deploy one version of the program everywhere; `ff events --type schedule_changed`"
     " shows both, and the workers that declared them",
     "overdue": "start a worker, or an engine with loops, and look at its log",
     "stuck": "replay or cancel it, and report it if nothing was written by hand",

@@ -29,6 +29,7 @@ from flowfabric.api.admin import (
 )
 from flowfabric.api.approvals import CountWaits, ListApprovals, ShowWait
 from flowfabric.api.asks import AnswerBudgetAsk, AskBudget, ListBudgetAsks
+from flowfabric.api.audit import ListAudit, RecordRefusals
 from flowfabric.api.budgets import (
     CreateBudget,
     GetBudgetStatus,
@@ -325,6 +326,7 @@ from flowfabric.model.access import AccessToken, AccessTokenCreated, AccessToken
 from flowfabric.model.approvals import ApprovalGiven, WaitShown
 from flowfabric.model.ask import AskAnswered, Asked, BudgetAsk, LimitKind
 from flowfabric.model.attempt import Attempt, FailureClass
+from flowfabric.model.audit import AuditEntry, Refusals
 from flowfabric.model.budget import (
     AskFirst,
     BudgetAlreadySatisfied,
@@ -3700,6 +3702,42 @@ class Methods(ABC):
     async def end_session(self, *, text: Token) -> SessionEnded:
         """End a session: servers refuse it where hints reach them, elsewhere within 30 seconds."""
         return await self.call(EndSession(text=text))
+
+    # --- audit ----------------------------------------------------------------------------------
+
+    async def list_audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        namespaces: Sequence[str] | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[AuditEntry]:
+        """The audit trail, newest first.
+
+        `since` and `until`: instants, the second one is not a part of it. `namespaces`: only what
+        belongs to one of these.
+        """
+        return await self.call(
+            ListAudit(
+                actor=actor,
+                action=action,
+                subject=subject,
+                since=since,
+                until=until,
+                namespaces=namespaces,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def record_refusals(self, *, refusals: Sequence[Refusals]) -> int:
+        """Add calls that were refused to the audit trail; answers how many entries they are."""
+        return await self.call(RecordRefusals(refusals=refusals))
 
     # --- events ---------------------------------------------------------------------------------
 

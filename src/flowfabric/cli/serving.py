@@ -40,7 +40,9 @@ def server_for(call: Call, settings: ServerSettings) -> Server:
     from flowfabric.assemble import open_engine
 
     named = call.arguments.namespace
-    config = EngineConfig(actor=call.arguments.actor)
+    config = EngineConfig(
+        actor=call.arguments.actor, audit_retention_ms=settings.audit_retention_ms
+    )
     config = config if named is None else replace(config, namespace=named)
     return Server(open_engine(call.url, config=config), settings)
 

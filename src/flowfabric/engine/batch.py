@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from flowfabric.engine.acts import Act, act_now
 from flowfabric.errors import FlowFabricError, StoreError
 from flowfabric.kernel.command import Command
 from flowfabric.kernel.decision import Refused
@@ -24,11 +25,12 @@ Commit = Callable[[Sequence["Pending"]], Awaitable[None]]
 class Pending:
     """One command on its way to a commit, and its reply."""
 
-    __slots__ = ("command", "group", "reply")
+    __slots__ = ("act", "command", "group", "reply")
 
-    def __init__(self, command: Command[object], group: Group) -> None:
+    def __init__(self, command: Command[object], group: Group, act: Act | None) -> None:
         self.command = command
         self.group = group
+        self.act = act  # that it is a part of
         self.reply: object = None  # of the command, or its error
 
     def answer(self) -> Any:
@@ -64,12 +66,18 @@ class Batcher:
         self._running: set[asyncio.Task[None]] = set()
         self._is_looking = False  # a task takes what waits when its turn in the loop comes
 
-    async def run(self, commands: Sequence[Command[R]]) -> list[R | FlowFabricError]:
-        """The reply, or the error object, for each command."""
+    async def run(
+        self, commands: Sequence[Command[R]], acts: Sequence[Act | None] = ()
+    ) -> list[R | FlowFabricError]:
+        """The reply, or the error object, for each command. `acts`: that each is a part of, if not
+        all of the present one."""
         if not commands:
             return []
         group = Group(len(commands))
-        pendings = [Pending(command, group) for command in commands]
+        acts = acts or [act_now()] * len(commands)
+        pendings = [
+            Pending(command, group, act) for command, act in zip(commands, acts, strict=True)
+        ]
         self._waiting.extend(pendings)
         self._start()
         await group.future
@@ -78,7 +86,7 @@ class Batcher:
     async def run_one(self, command: Command[R]) -> R:
         """The reply of one command; its refusal is raised."""
         group = Group(1)
-        pending = Pending(command, group)
+        pending = Pending(command, group, act_now())
         self._waiting.append(pending)
         self._start()
         await group.future

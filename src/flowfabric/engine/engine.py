@@ -16,6 +16,7 @@ from flowfabric.api.operation import Request
 from flowfabric.api.seeds import supported
 from flowfabric.config import VERSION, EngineConfig
 from flowfabric.engine import due_work, roll_up
+from flowfabric.engine.acts import act_now, act_of, acting
 from flowfabric.engine.loop_status import BackgroundLoop, LoopStatus, status_of
 from flowfabric.engine.machine import Machine
 from flowfabric.engine.meter import EngineMeter
@@ -23,6 +24,7 @@ from flowfabric.engine.operations import access as access
 from flowfabric.engine.operations import admin as admin
 from flowfabric.engine.operations import approvals as approvals
 from flowfabric.engine.operations import asks as asks
+from flowfabric.engine.operations import audit as audit
 from flowfabric.engine.operations import budgets as budgets
 from flowfabric.engine.operations import bulk as bulk
 from flowfabric.engine.operations import code as code
@@ -145,6 +147,14 @@ class Engine(EngineBackend, Machine):
 
     async def call(self, request: Request[R]) -> R:
         """The reply to one request; a refusal is raised."""
+        if (act := act_of(request)) is None:
+            return await self._answer(request)
+        with acting(act):
+            reply = await self._answer(request)
+        await audit.note_unwritten(self, act)
+        return reply
+
+    async def _answer(self, request: Request[R]) -> R:
         make = COMMANDS.get(type(request)) or maker_at_once(request)
         if make is not None:
             reply: R = await self.batches.run_one(make(self, request))
@@ -163,21 +173,26 @@ class Engine(EngineBackend, Machine):
         Requests that pass their check are run; each of the others gets its own error.
         """
         answers: list[Any] = []
-        commands = []
+        commands, acts = [], []
         for request in check_list(requests, field="requests"):
             try:
                 make = COMMANDS.get(type(request)) or maker_at_once(request)
                 if make is not None:
                     commands.append(make(self, request))
-                    answers.append(_DECIDED)
                 elif (ready := READIED.get(type(request))) is not None:
                     commands.append(await ready(self, request))
-                    answers.append(_DECIDED)
                 else:
                     answers.append(await self.call(request))
+                    continue
+                acts.append(act_of(request) or act_now())
+                answers.append(_DECIDED)
             except FlowFabricError as error:
                 answers.append(error)
-        replies = iter(await self.batches.run(commands))
+        decided = await self.batches.run(commands, acts)
+        for act, reply in zip(acts, decided, strict=True):
+            if act is not None and not isinstance(reply, FlowFabricError):
+                await audit.note_unwritten(self, act)
+        replies = iter(decided)
         return [next(replies) if answer is _DECIDED else answer for answer in answers]
 
     def listen(self, topics: Iterable[str]) -> AbstractContextManager[Bell]:

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from flowfabric.api.hints import end_topic, flow_topic, lane_topic, stream_topic, worker_topic
 from flowfabric.config import EngineConfig
+from flowfabric.engine.acts import Act, act_now, settle
 from flowfabric.engine.batch import Batcher, Pending
 from flowfabric.engine.complaint import Complaints, Reminders
 from flowfabric.engine.conflict import transact, until_no_conflict
@@ -48,6 +49,7 @@ from flowfabric.stores.base import (
     Store,
     Transaction,
 )
+from flowfabric.stores.tables import AUDIT
 
 T = TypeVar("T")
 
@@ -124,12 +126,15 @@ class Machine:
         `check` raises the refusal.
         """
 
+        act = act_now()
+
         async def work(tx: Transaction) -> tuple[list[object], Effects]:
-            replies, effects = await self.fold(tx, commands)
+            replies, effects = await self.fold(tx, commands, acts=[act] * len(commands))
             check(replies)
             return replies, effects
 
         replies, effects = await self.transact(work)
+        settle(act)
         self.publish(effects)
         return cast("list[T]", replies)
 
@@ -188,12 +193,14 @@ class Machine:
             tries += 1
             ends: dict[str, Outcome] = {}
             commands = [each.command for each in batch]
-            replies, effects = await self.fold(tx, commands, ends, is_again=tries > 1)
+            acts = [each.act for each in batch]
+            replies, effects = await self.fold(tx, commands, ends, is_again=tries > 1, acts=acts)
             return replies, effects, ends
 
         replies, effects, ends = await self.transact(work)
         for pending, reply in zip(batch, replies, strict=True):
             pending.reply = reply
+            settle(pending.act)
         if self.meter is not None:
             self.meter.committed(batch)
         for execution_id, outcome in ends.items():
@@ -207,8 +214,11 @@ class Machine:
         ends: dict[str, Outcome] | None = None,
         *,
         is_again: bool = True,
+        acts: Sequence[Act | None] = (),
     ) -> tuple[list[object], Effects]:
         """Apply commands in order over one evolving view and save the outcome.
+
+        `acts`: that each command is a part of: what was done is in the audit trail with it.
 
         Ends of awaited executions are noted in `ends`, for their waiters after the commit.
         `is_again`: rows that are mostly new are looked for first. The first try of a batch leaves
@@ -216,11 +226,30 @@ class Machine:
         """
         unit = await self.open_unit(tx, commands, is_again=is_again)
         replies, view = await fold(unit, commands), unit.view
+        if any(acts):
+            self._audit(view, commands, acts, replies)
         if changes := view.take_changes():
             await tx.save(changes)
             if ends is not None:
                 ends.update(self._awaited_ends(view, changes))
         return replies, view.effects
+
+    def _audit(
+        self,
+        view: View,
+        commands: Sequence[Command[object]],
+        acts: Sequence[Act | None],
+        replies: Sequence[object],
+    ) -> None:
+        """Add the row of each act that was not refused, once."""
+        retention_ms, seen = self.config.audit_retention_ms, set()
+        for turn, (command, act, reply) in enumerate(zip(commands, acts, replies, strict=True)):
+            if act is None or id(act) in seen or isinstance(reply, Refused):
+                continue
+            row = act.row(view.told.get(turn), view.at.now, retention_ms, command.actor)
+            if row is not None:
+                seen.add(id(act))
+                view.rows.add(AUDIT, [row])
 
     async def open_unit(
         self, tx: Transaction, commands: Sequence[Command[object]], *, is_again: bool = True

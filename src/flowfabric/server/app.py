@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from flowfabric.api.origins import coming_from
 from flowfabric.clock import monotonic
 from flowfabric.errors import FlowFabricError, NotAcceptable, StoreError, UriTooLong
 from flowfabric.ids import new_secret_id
@@ -86,7 +87,8 @@ class Application:
             if not call.accepts((call.route.media, *call.route.other_media, _PROBLEM)):
                 detail = f"Accept: this is answered as {call.route.media}"
                 raise NotAcceptable(detail, field="Accept")
-            return await call.route.handler(self.service, call)
+            with coming_from(call.origin):
+                return await call.route.handler(self.service, call)
         except Gone:
             raise
         except FlowFabricError as error:
@@ -100,6 +102,7 @@ class Application:
 
     def _refused(self, call: Call, error: FlowFabricError, answer: Answer) -> Answer:
         """An error as JSON, or as a page where a page was asked for."""
+        self.service.note_refusal(call, error)
         if self.service.settings.ui and is_for_people(call):
             return refusal(self.service, call, error, answer)
         return answer

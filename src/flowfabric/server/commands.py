@@ -59,6 +59,8 @@ async def performed(
             asked.append((index, await _allowed(service, call, request)))
         except FlowFabricError as error:
             answers[index] = error
+            if isinstance(request, Request):
+                service.note_refusal(call, error, wire.operation_of(request).name)
     if len(asked) > 1 and any(_waits(passed.request) for _, passed in asked):
         raise InvalidInput("items: an operation that waits travels alone", field="items")
     # Those of one namespace after another share a commit, which is nearly always all of them.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
 
 from flowfabric.errors import MalformedRequest, PayloadTooLarge, UnsupportedMediaType, UriTooLong
+from flowfabric.model.audit import RequestOrigin
 from flowfabric.server.access.caller import ANYBODY, Caller
 
 if TYPE_CHECKING:
@@ -109,6 +110,18 @@ class Call:
         """Where the connection comes from; empty for a socket without addresses."""
         client = self.scope.get("client")
         return client[0] if client else ""
+
+    @property
+    def origin(self) -> RequestOrigin:
+        """As the audit trail names the request."""
+        caller = self.caller
+        spaces = caller.namespaces or ()
+        return RequestOrigin(
+            actor=caller.actor or "",
+            address=self.address,
+            request_id=self.request_id,
+            namespace=next(iter(spaces)) if len(spaces) == 1 else "",
+        )
 
     @property
     def is_local(self) -> bool:

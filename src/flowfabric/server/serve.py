@@ -151,6 +151,8 @@ class Server:
         if self.service.metering is not None:
             await self.service.metering.stop()
         self.service.guard.stop()
+        if self.service.is_open:
+            await self.service.refusals.close()
         self.service.pulse.stop()
         if self._uvicorn is not None and self._serving is not None:
             self._uvicorn.leave()

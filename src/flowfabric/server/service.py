@@ -31,6 +31,7 @@ from flowfabric.server.access.guard import Guard, TokenGuard
 from flowfabric.server.access.once import OnceLinks
 from flowfabric.server.access.origin import SAFE, refuse_other_sites
 from flowfabric.server.access.rates import Rates
+from flowfabric.server.access.refusals import RefusalLog
 from flowfabric.server.access.sessions import require_own_page
 from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
@@ -77,6 +78,7 @@ class Service:
         self.guard: Guard = guard or TokenGuard(engine, self.rates, settings)
         self.once = OnceLinks()
         self.border = Border(engine)
+        self.refusals = RefusalLog(engine)
         self.hints = HintLog(engine, new_name("server"))
         self.waits = 0  # requests that wait for something to happen
         self._waits_of: Counter[str | None] = Counter()  # by the token
@@ -183,6 +185,15 @@ class Service:
         if call.caller.session is not None and call.method not in SAFE:
             await require_own_page(self.settings, call, self.body_limit(route.size))
         route.check(call.caller)
+
+    def note_refusal(self, call: Call, error: FlowFabricError, action: str | None = None) -> None:
+        """Enter a call that its caller may not make into the audit trail; `action`: the operation,
+        where it is not that of the route. A browser that has shown nothing yet is sent to sign in.
+        """
+        route = call.route
+        if route is None or (route.is_page and call.method in SAFE and not call.caller.is_known):
+            return
+        self.refusals.note(call.origin, action or route.operation or route.name, error)
 
     def at_home_in(self, namespace: str | None) -> EngineBackend:
         """The engine for a caller of a namespace."""

@@ -125,6 +125,9 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     session_max_ms: Annotated[int, _duration("and after so long in any case", 60_000, _YEAR_MS)] = (
         604_800_000
     )
+    audit_retention_ms: Annotated[
+        int, _duration("how long entries of the audit trail are kept", 60_000, 100 * _YEAR_MS)
+    ] = 31_536_000_000
     drain_delay_ms: Annotated[
         int, _duration("on SIGTERM: between “not ready” and the end of waits", 0, 600_000)
     ] = 2_000

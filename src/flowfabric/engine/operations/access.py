@@ -10,7 +10,9 @@ from flowfabric import ids, limits
 from flowfabric.api import access as api
 from flowfabric.api.hints import ACCESS_TOPIC
 from flowfabric.api.page import Page, at_name
+from flowfabric.engine.acts import act_now, settle
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.audit import note_act
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.records import Rows
@@ -66,6 +68,7 @@ async def create_access_token(
     actor = machine.actor(request.actor)
     token_id = in_letters(int.from_bytes(ids.new_secret_bytes(8)), TOKEN_ID_LENGTH)
     text, digest = token_text(token_id, ids.new_secret_bytes(32))
+    act = act_now()
 
     async def work(tx: Transaction) -> AccessTokenRow:
         await tx.catalog()  # with the clock
@@ -76,10 +79,13 @@ async def create_access_token(
             token_id, digest, name, scopes, namespaces, int(speaks_for), now, actor, now + life_ms
         )
         rows.put(ACCESS_TOKENS, row)
-        await _save(tx, rows, _event(row, OperatorEventType.ACCESS_TOKEN_CREATED, actor, now))
+        event = _event(row, OperatorEventType.ACCESS_TOKEN_CREATED, actor, now)
+        note_act(machine, rows, act, event, now)
+        await _save(tx, rows, event)
         return row
 
     row = await machine.transact(work)
+    settle(act)
     machine.store.hints.publish({ACCESS_TOPIC: EVERY_WAITER})
     return AccessTokenCreated(
         Token(text), row.token_id, name, scopes, namespaces, speaks_for, row.expires_at
@@ -141,7 +147,7 @@ async def revoke_access_token(
 ) -> AccessTokenRevoked:
     """For good."""
     key = (check_name(request.token_id, field="token_id"),)
-    actor = machine.actor(request.actor)
+    actor, act = machine.actor(request.actor), act_now()
 
     async def work(tx: Transaction) -> AccessTokenRevoked:
         await tx.catalog()  # with the clock
@@ -154,10 +160,12 @@ async def revoke_access_token(
         rows.take(ACCESS_TOKENS, {key: row})
         rows.put(ACCESS_TOKENS, rules.revoked(row, actor, tx.now))
         event = _event(row, OperatorEventType.ACCESS_TOKEN_REVOKED, actor, tx.now)
+        note_act(machine, rows, act, event, tx.now)
         await _save(tx, rows, event)
         return AccessTokenRevoked(row.token_id, tx.now, True)
 
     done = await machine.transact(work)
+    settle(act)
     machine.store.hints.publish({ACCESS_TOPIC: EVERY_WAITER})
     return done
 

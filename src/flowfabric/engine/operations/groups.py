@@ -10,7 +10,9 @@ from flowfabric import limits
 from flowfabric.api import groups as api
 from flowfabric.api.hints import group_topic
 from flowfabric.api.page import Page, at_name
+from flowfabric.engine.acts import act_now, settle
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.audit import note_act
 from flowfabric.engine.operations.feed import Feed, Scan
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
@@ -101,7 +103,7 @@ async def create_consumer_group(machine: Machine, request: api.CreateConsumerGro
         least=limits.REDELIVER_MS_MIN,
         most=limits.REDELIVER_MS_MAX,
     )
-    actor = machine.actor(request.actor)
+    actor, act = machine.actor(request.actor), act_now()
 
     async def work(tx: Transaction) -> GroupCreated:
         await tx.catalog()  # with the clock
@@ -119,7 +121,9 @@ async def create_consumer_group(machine: Machine, request: api.CreateConsumerGro
             now = tx.now
             new = GroupRow(name, feed.kinds, request.filter, places, redeliver_ms, 0, 0, now, now)
             rows.put(GROUPS, new)
-            await _save(tx, rows, _event(new, OperatorEventType.GROUP_CREATED, actor, now))
+            event = _event(new, OperatorEventType.GROUP_CREATED, actor, now)
+            note_act(machine, rows, act, event, now)
+            await _save(tx, rows, event)
             return GroupCreated(name, True, feed.cursor(places))
         rows.take(GROUPS, {(name,): found})
         given = (feed.kinds, request.filter, redeliver_ms)
@@ -140,17 +144,21 @@ async def create_consumer_group(machine: Machine, request: api.CreateConsumerGro
             moved_at=tx.now,
         )
         rows.put(GROUPS, changed)
-        await _save(tx, rows, _event(changed, OperatorEventType.GROUP_CHANGED, actor, tx.now))
+        event = _event(changed, OperatorEventType.GROUP_CHANGED, actor, tx.now)
+        note_act(machine, rows, act, event, tx.now)
+        await _save(tx, rows, event)
         return GroupCreated(name, False, feed.cursor(position))
 
-    return await machine.transact(work)
+    done = await machine.transact(work)
+    settle(act)
+    return done
 
 
 @answers(api.DeleteConsumerGroup)
 async def delete_consumer_group(machine: Machine, request: api.DeleteConsumerGroup) -> GroupDeleted:
     """With its deliveries."""
     name = check_name(request.group_id, field="group_id")
-    actor = machine.actor(request.actor)
+    actor, act = machine.actor(request.actor), act_now()
 
     async def work(tx: Transaction) -> GroupDeleted:
         group = await _held(machine, tx, name)
@@ -158,10 +166,13 @@ async def delete_consumer_group(machine: Machine, request: api.DeleteConsumerGro
         rows.drop(DELIVERIES, [DELIVERIES.key_of(each) for each in group.deliveries])
         rows.drop(GROUPS, [(name,)])
         event = _event(group.row, OperatorEventType.GROUP_DELETED, actor, tx.now)
+        note_act(machine, rows, act, event, tx.now)
         await _save(tx, rows, event)
         return GroupDeleted(name)
 
-    return await machine.transact(work)
+    done = await machine.transact(work)
+    settle(act)
+    return done
 
 
 def _event(row: GroupRow, kind: OperatorEventType, actor: str, now: int) -> OperatorEvent:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from flowfabric import ids, limits
 from flowfabric.api import sessions as api
 from flowfabric.api.hints import ACCESS_TOPIC
+from flowfabric.engine.acts import act_now, settle
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.audit import note_act
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.unit.records import Rows, save_rows
 from flowfabric.engine.unit.view import EVERY_WAITER
@@ -41,7 +43,7 @@ async def open_session(machine: Machine, request: api.OpenSession) -> SessionOpe
     parts = None if request.token is None else _parts(request.token)
     former = None if request.replaces is None else _digest(request.replaces, "replaces")
     text = session_text(ids.new_secret_bytes(32))
-    digest = session_digest(text) or ""
+    digest, act = session_digest(text) or "", act_now()
 
     async def work(tx: Transaction) -> tuple[SessionRow, AccessTokenRow | None]:
         await tx.catalog()  # with the clock
@@ -61,10 +63,12 @@ async def open_session(machine: Machine, request: api.OpenSession) -> SessionOpe
             rows.take(SESSIONS, await tx.rows(SESSIONS, [(former,)]))
             rows.drop(SESSIONS, [(former,)])
         rows.put(SESSIONS, row)
+        note_act(machine, rows, act, None, tx.now, actor=_actor(row))
         await save_rows(tx, rows)
         return row, shown
 
     row, shown = await machine.transact(work)
+    settle(act)
     if former is not None:
         machine.store.hints.publish({ACCESS_TOPIC: EVERY_WAITER})
     return SessionOpened(Token(text), _shown(row, shown))
@@ -101,19 +105,28 @@ async def end_session(machine: Machine, request: api.EndSession) -> SessionEnded
     digest = _digest(request.text, "text")
     if digest is None:
         return SessionEnded(False)
-    key = (digest,)
+    key, act = (digest,), act_now()
 
     async def work(tx: Transaction) -> bool:
+        await tx.catalog()  # with the clock
         found = await tx.rows(SESSIONS, [key])
         rows = Rows()
         rows.take(SESSIONS, found)
         rows.drop(SESSIONS, found)
+        if key in found:
+            note_act(machine, rows, act, None, tx.now, actor=_actor(found[key]))
         await save_rows(tx, rows)
         return bool(found)
 
     is_new = await machine.transact(work)
+    settle(act)
     machine.store.hints.publish({ACCESS_TOPIC: EVERY_WAITER})
     return SessionEnded(is_new)
+
+
+def _actor(row: SessionRow) -> str:
+    """The name in which its person acts."""
+    return f"user:{row.subject}" if row.token_id is None else f"token:{row.token_id}"
 
 
 async def _note_use(tx: Transaction, key: tuple[str]) -> None:

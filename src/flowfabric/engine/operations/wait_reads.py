@@ -10,12 +10,15 @@ from flowfabric.api import waits as api
 from flowfabric.api.executions import ListExecutions
 from flowfabric.api.page import Page, at_instant, at_name
 from flowfabric.api.waits import WaitInfo
+from flowfabric.engine.acts import act_now, settle
 from flowfabric.engine.machine import Machine
+from flowfabric.engine.operations.audit import note_act
 from flowfabric.engine.operations.execution_lists import find_page
 from flowfabric.engine.operations.listing import Listing, check_limit
 from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.signals import check_token
 from flowfabric.engine.unit.corrupt import readable
+from flowfabric.engine.unit.records import Rows
 from flowfabric.engine.unit.waits import EVERY_SECRET
 from flowfabric.errors import InvalidInput, InvalidToken, KeyringEmpty, NotFound
 from flowfabric.kernel.execution.transition import operator_event
@@ -310,7 +313,7 @@ async def read_waitpoint_token(machine: Machine, request: api.ReadWaitpointToken
 
 async def _note_read(machine: Machine, waitpoint: WaitpointRow, actor: str) -> None:
     """Written before the token is handed out; the token itself is nowhere in it."""
-    key = waitpoint.execution_id
+    key, act = waitpoint.execution_id, act_now()
 
     async def work(tx: Transaction) -> None:
         await tx.catalog()  # with the clock
@@ -318,11 +321,14 @@ async def _note_read(machine: Machine, waitpoint: WaitpointRow, actor: str) -> N
         if isinstance(found, Execution):
             kind, name = OperatorEventType.TOKEN_READ, waitpoint.waitpoint_id
             event = operator_event(found, kind, tx.now, waitpoint_id=name)
-            changes = Changes()
-            changes.log(replace(event, actor=actor))
+            event, changes, rows = replace(event, actor=actor), Changes(), Rows()
+            note_act(machine, rows, act, event, tx.now)
+            changes.rows = rows.changes()
+            changes.log(event)
             await tx.save(changes)
 
     await machine.transact(work)
+    settle(act)
 
 
 async def token_of(

@@ -51,25 +51,33 @@ async def fold(unit: Unit, commands: Sequence[Command[object]]) -> list[object]:
     view, owes = unit.view, False
     replies: list[object] = []
     command: Any
-    for command in commands:
+    for turn, command in enumerate(commands):
+        view.turn = turn
         handler = HANDLERS.get(type(command))
         reply: object
         if handler is None:
             if owes and _may_be_moved(view, command):
-                await unit.follow_up()
+                await _follow_up(unit, turn)
             reply = view.decide(command)
             owes = owes or view.owes
         else:
             if owes and not _is_first(view, command):
-                await unit.follow_up()
+                await _follow_up(unit, turn)
             reply = await handler(unit, command)
             owes = unit.owes
         if type(reply) is Refused and isinstance(command, Repeatable):
             reply = await first_answer(unit.tx, view, command) or reply
         replies.append(reply)
     if owes:
-        await unit.follow_up()
+        await _follow_up(unit, None)
     return replies
+
+
+async def _follow_up(unit: Unit, turn: int | None) -> None:
+    """What follows from earlier commands is told of none; then comes the turn of the next."""
+    unit.view.turn = None
+    await unit.follow_up()
+    unit.view.turn = turn
 
 
 def _is_first(view: View, command: object) -> bool:

@@ -122,6 +122,8 @@ class View:
         self.shifts = Shifts()
         self.flow_ends: list[FlowRow] = []  # of flows with hooks
         self.cascading: set[str] = set()  # members whose replay takes others along
+        self.turn: int | None = None  # the number of the command that is decided
+        self.told: dict[int, OperatorEvent] = {}  # by the number of the command that it tells of
         self.operation_id = ""  # the bulk operation whose commands are decided
 
     def decide(self, command: ExecutionCommand[R]) -> R | Refused:
@@ -209,8 +211,9 @@ class View:
 
     def _log(self, event: AnyEvent, command: Command[object] | None) -> None:
         if isinstance(event, OperatorEvent):
-            event = self._signed(event, command)
-        elif isinstance(event, FailureEntry):
+            self.note_event(self._signed(event, command))
+            return
+        if isinstance(event, FailureEntry):
             self._file(event)
         self.changes.log(event)
 
@@ -403,7 +406,9 @@ class View:
             self.catalog = replace(self.catalog, scopes=scopes)
 
     def note_event(self, event: OperatorEvent) -> None:
-        """Append to the audit trail."""
+        """Append what an operator did; the first event of a command tells of it."""
+        if self.turn is not None:
+            self.told.setdefault(self.turn, event)
         self.changes.log(event)
 
 

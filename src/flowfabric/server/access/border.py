@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from flowfabric.api.access import CreateAccessToken, FindNamespaces, ListAccessTokens
+from flowfabric.api.audit import ListAudit
 from flowfabric.api.backend import EngineBackend
 from flowfabric.api.budgets import CreateBudget
 from flowfabric.api.executions import CountExecutions, CreateExecutions
@@ -151,7 +152,7 @@ class Border:
     def _at_home(self, caller: Caller, request: Any, named: str | None) -> Any:
         """With a namespace where the request leaves it open."""
         names = request.__struct_fields__
-        if isinstance(request, CreateAccessToken | ListAccessTokens):
+        if isinstance(request, CreateAccessToken | ListAccessTokens | ListAudit):
             if request.namespaces is None:
                 return replace(request, namespaces=tuple(sorted(caller.namespaces or ())))
             return request

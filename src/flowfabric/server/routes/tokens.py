@@ -1,4 +1,4 @@
-"""Access tokens."""
+"""Access tokens, and the audit trail."""
 
 from __future__ import annotations
 
@@ -23,4 +23,5 @@ TOKEN_ROUTES: Final = (
         hidden=("actor",),
         tag="tokens",
     ),
+    get("/v1/audit", "list_audit", tag="audit"),
 )

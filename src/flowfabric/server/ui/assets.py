@@ -26,6 +26,9 @@ _MEDIA: Final = {
     "svg": b"image/svg+xml",
 }
 _IMPORT: Final = re.compile(rb'(?<=["\'])\./([a-z]+\.js)(?=["\'])')
+_COMMENT: Final = re.compile(rb"/\*.*?\*/", re.DOTALL)
+_SPACE: Final = re.compile(rb"\s+")
+_AROUND: Final = re.compile(rb"\s*([{};])\s*")
 _HASH_CHARS: Final = 12
 _FOR_GOOD: Final = (
     (b"cache-control", b"public, max-age=31536000, immutable"),
@@ -48,11 +51,25 @@ class Asset(NamedTuple):
 def assets() -> Mapping[str, Asset]:
     """Every file, by its plain name."""
     static = files("flowfabric.server.ui") / "static"
-    plain = {each.name: each.read_bytes() for each in static.iterdir() if _kind(each.name)}
+    plain = {
+        each.name: _tight(each.name, each.read_bytes())
+        for each in static.iterdir()
+        if _kind(each.name)
+    }
     made: dict[str, Asset] = {}
     for name in plain:
         _make(name, plain, made)
     return made
+
+
+def _tight(name: str, body: bytes) -> bytes:
+    """Without what only readers of the source need: comments, and the space around lines."""
+    if name.endswith(".css"):
+        return _AROUND.sub(rb"\1", _SPACE.sub(b" ", _COMMENT.sub(b"", body))).strip()
+    if name.endswith(".js"):
+        lines = (line.strip() for line in body.splitlines())
+        return b"\n".join(line for line in lines if line and not line.startswith(b"//"))
+    return body
 
 
 def _kind(name: str) -> bytes | None:

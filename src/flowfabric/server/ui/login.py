@@ -64,8 +64,9 @@ async def login(service: Service, call: Call) -> Answer:
     request = OpenSession(way=Way.TOKEN.value, token=shown, replaces=_former(service, call))
     try:
         return await _signed_in(service, call, request, wanted)
-    except Unauthorized:
+    except Unauthorized as error:
         service.rates.failed(call.address)
+        service.note_refusal(call, error)
     wrong = "This token opens nothing."
     return _page(service, call, Entrance(wanted=wanted, wrong=wrong))
 
@@ -81,7 +82,8 @@ async def _signed_in(service: Service, call: Call, request: OpenSession, wanted:
 
 async def logout(service: Service, call: Call) -> Answer:
     """End the session of this browser, on every server."""
-    if (former := _former(service, call)) is not None:
+    former = _former(service, call)
+    if former is not None and call.caller.session is not None:
         await service.engine.call(EndSession(text=former))
     return redirect(service, _LOGIN, set_cookie(service.settings, call, "", 0), _FORGET)
 

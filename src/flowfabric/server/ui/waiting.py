@@ -57,22 +57,35 @@ async def waiting_for(service: Service, call: Call) -> int:
     found = known.get(key)
     if found is not None and monotonic() - found[0] < _KEPT_S:
         return found[1]
-    number = await count_of(service, call, key)
+    return await counted(service, call, key)
+
+
+async def counted(
+    service: Service, call: Call, namespaces: _Key, *, asks: int | None = None
+) -> int:
+    """The same, counted now; no further than `COUNT_MAX`. `asks`: how many questions there are,
+    where that is known."""
+    number = await _approvals(service, call, namespaces)
+    number += await _asks(service, call) if asks is None else asks
+    number = min(COUNT_MAX, number)
+    known = _kept.setdefault(service, {})
     if len(known) >= _CALLERS_MAX:
         known.clear()
-    known[key] = (monotonic(), number)
+    known[namespaces] = (monotonic(), number)
     return number
 
 
-async def count_of(service: Service, call: Call, namespaces: _Key) -> int:
-    """The same, counted now; no further than `COUNT_MAX`."""
+async def _approvals(service: Service, call: Call, namespaces: _Key) -> int:
     reason = BlockingReason.WAITING_FOR_APPROVAL
     places: tuple[str | None, ...] = (None,) if namespaces is None else namespaces
-    counted = (
-        ask(service, call, CountWaits(namespace=each, reason=reason, at_most=COUNT_MAX))
-        for each in places
+    several = await asyncio.gather(
+        *(
+            ask(service, call, CountWaits(namespace=each, reason=reason, at_most=COUNT_MAX))
+            for each in places
+        )
     )
-    questions, numbers = await asyncio.gather(
-        ask(service, call, ListBudgetAsks(limit=COUNT_MAX)), asyncio.gather(*counted)
-    )
-    return min(COUNT_MAX, sum(numbers) + len(questions.items))
+    return sum(several)
+
+
+async def _asks(service: Service, call: Call) -> int:
+    return len((await ask(service, call, ListBudgetAsks(limit=COUNT_MAX))).items)

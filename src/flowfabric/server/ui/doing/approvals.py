@@ -136,8 +136,7 @@ async def _late(service: Service, call: Call, view: WaitForm) -> Answer:
         said = ", ".join(each.decision for each in view.mine)
         news = f"You have answered already: {said}. Nothing has changed."
     else:
-        by = ", ".join(f"{each.name} {each.decision}" for each in view.answers if each.counts)
-        news = f"Meanwhile: {view.ended} {by}".strip()
+        news = f"Meanwhile: {view.ended}"
     return await _again(service, call, replace(view, news=news), _OVER)
 
 

@@ -145,15 +145,16 @@ def _wires(wires: Sequence[Wire], layout: Layout) -> Iterable[str]:
     for look in _LAYERS:
         alike_hops = alike.get(look)
         if alike_hops:
-            names = " ".join(f"g-{word}" for word in look.split())
+            names = " ".join(f"w-{word}" for word in look.split())
             width = 1.5 if look in LOOKS else 2.5
             dashed = _DASHES.get(look.partition(" ")[0])
             dashes = f' stroke-dasharray="{dashed}"' if dashed else ""
             yield (
-                f'<path class="g-wire {names}" d="{lines_of(alike_hops)}" fill="none"'
-                f' stroke-width="{width}" stroke-linejoin="round" stroke-linecap="round"{dashes}/>'
+                f'<path class="{names}" d="{lines_of(alike_hops)}" fill="none"'
+                f' stroke="currentColor" stroke-width="{width}" stroke-linejoin="round"'
+                f' stroke-linecap="round"{dashes}/>'
             )
-            yield f'<path class="g-head {names}" d="{heads_of(alike_hops)}"/>'
+            yield f'<path class="{names}" d="{heads_of(alike_hops)}" fill="currentColor"/>'
 
 
 def _box(box: Box, spot: Spot, prefix: str) -> str:

@@ -34,7 +34,7 @@ from flowfabric.server.ui.views.approvals import (
     wait_row,
 )
 from flowfabric.server.ui.views.deciding import AskForm, WaitForm, ask_form, wait_form
-from flowfabric.server.ui.waiting import COUNT_MAX, count_of
+from flowfabric.server.ui.waiting import COUNT_MAX, counted
 
 _PAGE: Final = 50
 _LOOKING: Final[dict[str, Any]] = {"scope": Scope.READ, "also": (Scope.APPROVE,)}
@@ -69,7 +69,12 @@ async def approvals(service: Service, call: Call) -> Approvals:
             (each, list_address(tab=kept["tab"], namespace=each), each == namespace)
             for each in shown
         ),
-        count=await count_of(service, call, None if namespace is None else (namespace,)),
+        count=await counted(
+            service,
+            call,
+            None if namespace is None else (namespace,),
+            asks=len(found["asks"]) if "asks" in found and cursor is None else None,
+        ),
         count_max=COUNT_MAX,
         **found,
     )
@@ -178,7 +183,7 @@ LIST: Final = Page(
     template="approvals.html",
     asks=("list_waits", "list_budget_asks", "list_approvals", "count_waits"),
     parts=("approvals",),
-    topics=("approvals", "tick:10s"),
+    topics=("approvals", "budgets", "pace:1s"),
     is_personal=True,
     nav=Nav(label="Approvals", icon="approvals", key="a", group=0, order=3),
     **_LOOKING,
@@ -190,7 +195,7 @@ WAIT: Final = Page(
     template="wait.html",
     asks=("show_wait",),
     parts=("wait",),
-    topics=("execution:{execution_id}", "tick:10s"),
+    topics=("execution:{execution_id}",),
     reach=Reach.OBJECT,
     **_LOOKING,
 )

@@ -333,6 +333,9 @@ def ended_in_words(shown: WaitShown) -> str:
     cause = "It takes no more answers" if shown.cause is None else _CAUSES[shown.cause]
     if shown.cause is ResumeCause.OPERATOR and shown.actor:
         return f"{cause}: {shown.actor}."
+    if shown.cause is ResumeCause.SIGNAL:
+        counted = [answered(each) for each in shown.answers if each.counts]
+        return f"{cause}: {', '.join(f'{each.name} {each.decision}' for each in counted)}."
     return f"{cause}."
 
 
