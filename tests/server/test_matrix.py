@@ -41,6 +41,7 @@ LETTERS: Final = {
     "m": "metrics",
 }
 ABSENT: Final = {
+    "fingerprint": "0123456789abcdef",
     "execution_id": "17.0193a1f0-0000-7000-8000-000000000000",
     "full_id": "{fp:17}:0193a1f0-0000-7000-8000-000000000000",
     "flow_id": "0193a1f0-0000-7000-8000-000000000000",
@@ -62,7 +63,14 @@ ABSENT: Final = {
     "which": "input",
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
-NOT_MADE: Final = ("/published", "/summary", "/result", "/graph/members/{execution_id}", "/compare")
+NOT_MADE: Final = (
+    "/failure",
+    "/published",
+    "/summary",
+    "/result",
+    "/graph/members/{execution_id}",
+    "/compare",
+)
 # No body would fit it: it has no journal, and is in no flow.
 NOT_FITTING: Final = ("/fork", "/compare", "/members", "/edges", "/joins")
 
@@ -195,6 +203,7 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "execution_id": path_id(made.execution_id),
         "full_id": made.execution_id,
         "flow_id": flow.flow_id,
+        "fingerprint": ABSENT["fingerprint"],
         "waitpoint_key": "a",
         "mailbox": "orders",
         "schedule_id": f"daily-{space}",
