@@ -368,3 +368,21 @@ def test_ends_of_children_without_an_entry_leave_a_replay_as_it_is() -> None:
 
 def _recorded(key: str, kind: EntryKind, asked: int) -> JournalEntry:
     return JournalEntry(asked, key, kind, EntryState.OK, asked, 1, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_held"),
+    [(EntryKind.WAIT, True), (EntryKind.STARTED, True), (EntryKind.RETRYING, False)],
+)
+def test_nothing_takes_the_place_of_what_was_begun(kind: EntryKind, is_held: bool) -> None:
+    """A wait would lose its signals, and a `once` step begin again. A step that keeps failing may
+    be replaced."""
+    begun = JournalEntry(0, "side/old", kind, EntryState.OPEN, 0, 1, 0, 0, 0, 0, 0)
+    found = Lookup([begun]).ask("side", "side/new")
+    assert isinstance(found, Mismatch) is is_held
+    assert Lookup([begun]).is_followed("side") is is_held
+    unchanged = Lookup([begun]).ask("side", "side/old", kind=kind)
+    assert not isinstance(unchanged, Mismatch)
+    changed = Lookup([begun])
+    changed.remove("side", "side/old")
+    assert not isinstance(changed.ask("side", "side/new"), Mismatch)

@@ -12,6 +12,7 @@ import pytest
 
 from flowfabric.assemble import open_engine
 from flowfabric.config import EngineConfig
+from tests.property.budget import budget
 from tests.support.databases import PostgresServer
 from tests.support.lab import DURABLE_STORES
 
@@ -91,6 +92,7 @@ def test_a_handler_may_fork_and_its_context_stays_with_the_parent(url: str) -> N
 
 
 def test_a_fork_in_the_middle_of_work_hurts_neither_side(url: str) -> None:
+    # In bin/soak more often: at each fork the threads may hold another lock.
     *children, made = tell(url, "fork_while_busy")
-    assert children == ["child 0"] * 10
+    assert children == ["child 0"] * budget("FF_FORKS", 6)
     assert count(url) == int(made.split()[1])

@@ -200,7 +200,7 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "schedule_id": f"daily-{space}",
         "operation_id": operation.operation_id,
         "group_id": f"group-{space}",
-        "budget_id": "budget",
+        "budget_id": "gpt-of-all",
         "quota_policy_id": "quota",
         "lane_id": lane,
         "serial_key": f"line-{space}",
@@ -215,7 +215,7 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
 
 async def both(lab: Lab) -> tuple[dict[str, str], dict[str, str]]:
     await lab.engine.create_budget(
-        budget_id="budget", dimensions=["a"], hard_limits=[10**6], soft_limits=[0]
+        budget_id="gpt-of-all", dimensions=["a"], hard_limits=[10**6], soft_limits=[0]
     )
     await lab.engine.create_quota_policy(quota_policy_id="quota", max_concurrent=5)
     return await furnished(lab, "a"), await furnished(lab, "b")

@@ -124,6 +124,17 @@ async def test_a_wait_at_several_places_is_decided_place_by_place(lab: Lab) -> N
     assert "this part is decided; the rest of the wait may go on" in form
 
 
+@scenario
+async def test_the_page_of_a_run_leads_to_the_form(lab: Lab) -> None:
+    waiting = await asked(lab, "a/b")
+    desk, run = Desk(lab.engine), f"/ui/runs/{path_id(waiting.execution_id)}"
+    page = await shown(desk, run)
+    (form,) = [each.attributes["href"] for each in page.all("a") if each.text == "Answer…"]
+    assert "brief: a/b" in text_of(await shown(desk, form))
+    reader = await shown(desk, run, headers=await token(lab, "read"))
+    assert not [each for each in reader.all("a") if each.text == "Answer…"]
+
+
 # --- deciding ------------------------------------------------------------------------------------
 
 

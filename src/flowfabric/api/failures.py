@@ -44,7 +44,7 @@ class DescribeFailureGroup(Request[FailureGroup | None], frozen=True, kw_only=Tr
     by: StepGiven = Step.HOUR
 
 
-@operation("describe_failure", Kind.READ, Scope.READ)
+@operation("describe_failure", Kind.READ, Scope.READ, errors=(NotFound,))
 class DescribeFailure(Request[FailureTold | None], frozen=True, kw_only=True):
     """The latest failure of an execution, with its group: how many others have failed alike.
 

@@ -168,7 +168,7 @@ class Service:
     def require_room(self, request: Request[Any]) -> None:
         """While too much is under way, refuse what brings more: first claims, then submits. What
         ends work, such as a report or a renewal, is always answered."""
-        crowd = self.in_flight - self.waits
+        crowd = self.in_flight - self.waits - self.streams  # those cost nothing while they rest
         most = self.settings.commands_in_flight
         is_submit = isinstance(request, _SUBMITS)
         if not (is_submit or isinstance(request, Claim)):

@@ -130,6 +130,79 @@ def test_changes_that_are_held(url: str, after: Body, word: str) -> None:
     worked(ff, main)
 
 
+async def _a(ctx: Context) -> Any:
+    return await ctx.step("a", made, "a", 0)
+
+
+def race(*names: str) -> Body:
+    """A handler that waits for the first of these."""
+
+    async def body(ctx: Context) -> list[Any]:
+        calls: dict[str, Callable[[], Any]] = {
+            "step": lambda: ctx.step("a", made, "a", 0),
+            "other": lambda: _a(ctx),
+            "sleep": lambda: ctx.sleep("1h"),
+            "wait": lambda: ctx.wait_for("reply"),
+        }
+        return list(await ctx.first_of(*(calls[name]() for name in names)))
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (race("step", "sleep"), race("sleep", "step")),
+        (race("sleep", "step"), race("sleep")),
+        (race("other", "sleep"), race("wait", "other")),
+    ],
+)
+def test_a_race_that_another_would_have_won_is_held(
+    url: str, before: Body, after: Body, caplog: pytest.LogCaptureFixture
+) -> None:
+    ff, handle, version = versions(url, before, after, before)
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert "of several won here before" in await held(run)
+        version[0] = 2
+        engine = await ff.start()
+        await engine.release_execution(execution_id=run.id)
+        assert (await run.result())[1] == "a0"
+        assert RAN == ["a"]
+
+    worked(ff, main)
+
+
+def test_a_call_before_a_wait_that_has_not_ended_is_held(url: str) -> None:
+    ff, added = Fabric(url), False
+
+    async def left(ctx: Context) -> None:
+        async with ctx.branch("left"):
+            if added:
+                await ctx.step("x", made, "x", 0)
+            await ctx.sleep("1h")
+
+    @ff.task(retries=1, backoff="1ms")
+    async def handle(ctx: Context) -> None:
+        nonlocal added
+        async with asyncio.TaskGroup() as group:
+            group.create_task(left(ctx))
+            for name in "ab":
+                await ctx.step(name, made, name, 0)
+            await ctx.flush()
+            if not added:
+                added = True
+                raise ValueError("the code is changed now")
+
+    async def main(ff: Fabric) -> None:
+        run = await ff.submit(handle)
+        assert "'left/x' stands where the recorded call 'left/sleep'" in await held(run)
+        assert RAN == ["a", "b"]
+
+    worked(ff, main)
+
+
 def test_code_that_still_does_not_fit_is_held_again(url: str) -> None:
     ff, handle, _ = versions(url, steps("a", "b"), steps("x", "a", "b"))
 

@@ -3,7 +3,9 @@
 Calls are found by their keys, so most changes of code need nothing. Numbers tell the rest: each
 call has one in its scope, counted on from the last call that was answered. A call without an entry
 whose number belongs to an entry that no call has read was put in front of it by a change of the
-code. A number without an entry was in flight when the last run ended.
+code. That holds for a wait and a `once` step that were begun, too; not for a step that keeps
+failing, which a change may replace. A number without an entry was in flight when the last run
+ended.
 
 A call with a key of its own in another task than its scope's may come before or after any other:
 it has no number.
@@ -21,6 +23,7 @@ from flowfabric.model.record import Record
 _ANSWERS = (EntryState.OK, EntryState.FAILED)
 _STEP = (EntryKind.STEP, EntryKind.STARTED, EntryKind.RETRYING)
 _WAITS = (EntryKind.WAIT, EntryKind.WAITPOINT, EntryKind.ENDED, EntryKind.MESSAGE)
+_BEGUN = (*_WAITS, EntryKind.STARTED)  # without an end: no call may take their places
 ASIDE: Final = (1 << 30) - 1  # in the place of a number, which no call ever has
 
 
@@ -68,6 +71,11 @@ class Lookup:
             self._by_key[entry.key] = entry  # the last one counts
             self._keys[scope_of(entry.key), entry.asked] = entry.key
         self._unread = {key for key, entry in self._by_key.items() if entry.state in _ANSWERS}
+        self._begun = {  # likewise, but nothing is answered from them
+            key
+            for key, entry in self._by_key.items()
+            if entry.state is EntryState.OPEN and entry.kind in _BEGUN
+        }
         self._reached: dict[str, int] = {}  # the number of the last call of each scope
         self._is_live = not self._unread
         self.consumed: list[str] = []  # keys of the last calls that were answered
@@ -113,7 +121,7 @@ class Lookup:
             return Mismatch(Contradiction.ARGUMENTS, key, entry)
         if entry.asked != ASIDE:
             self._reached[scope] = entry.asked
-        self._unread.discard(entry.key)
+        self._read(entry.key)
         if entry.state in _ANSWERS:
             self.consumed = [*self.consumed[-2:], key]
             self._is_live = self._is_live or not self._unread
@@ -124,17 +132,22 @@ class Lookup:
 
     def has_entry(self, key: str) -> bool:
         """Whether anything is recorded under a key; asking reads it."""
-        self._unread.discard(key)
+        self._read(key)
         return key in self._by_key
+
+    def _read(self, key: str) -> None:
+        self._unread.discard(key)
+        self._begun.discard(key)
 
     def pass_over(self, scope: str) -> None:
         """Nothing asks for what is recorded in a scope, or below it."""
         self._unread = {key for key in self._unread if not key.startswith(f"{scope}/")}
+        self._begun = {key for key in self._begun if not key.startswith(f"{scope}/")}
 
     def is_followed(self, scope: str) -> bool:
         """Whether something was asked for in a scope, or below it, behind the calls made so far."""
         prefix = f"{scope}/" if scope else ""
-        if any(key.startswith(prefix) for key in self._unread):
+        if any(key.startswith(prefix) for key in self._unread | self._begun):
             return True
         follower = self._follower
         return follower is not None and follower.startswith(prefix) and follower not in self._seen
@@ -143,7 +156,7 @@ class Lookup:
         """The code has no such call any more: it takes the place it had."""
         if (entry := self._by_key.get(key)) is None:
             return
-        self._unread.discard(key)
+        self._read(key)
         if entry.asked != ASIDE:
             self._reached[scope] = entry.asked
         self._is_live = self._is_live or not self._unread
@@ -152,7 +165,7 @@ class Lookup:
         """A call that takes a number and leaves no entry, such as the beginning of branches."""
         number = self._reached.get(scope, -1) + 1
         expected = self._keys.get((scope, number))
-        if expected in self._unread:
+        if expected in self._unread or expected in self._begun:
             return Mismatch(Contradiction.INSERTED, key, self._by_key[expected])
         self._reached[scope] = number
         return None

@@ -23,12 +23,16 @@ from flowfabric.sdk.journal.calls import StepCall
 from flowfabric.sdk.journal.failures import Failure
 from flowfabric.sdk.journal.journal import Journal
 from flowfabric.sdk.journal.laters import LaterWait
+from flowfabric.sdk.journal.plan import digest_of
 from flowfabric.sdk.journal.scopes import PLACE, Scope, StepInfo, check_step_name, here, own_scope
 from flowfabric.sdk.threads import Threads
 
 T = TypeVar("T")
 _INDEX: Final[msgspec.json.Decoder[int]] = msgspec.json.Decoder(int)
 _NAME: Final[msgspec.json.Decoder[str]] = msgspec.json.Decoder(str)
+_OWN_WAITS: Final = frozenset(
+    f"Waiting.{name}" for name in ("sleep", "sleep_until", "wait_for", "wait", "approval")
+)
 AT_ONCE: Final = 20  # branches of a map, unless it says otherwise
 
 
@@ -176,6 +180,11 @@ async def first_of(
         _check_work(work, "first_of")
     if (answer := asked.answer) is not None:
         index = _INDEX.decode(answer.value or b"0")
+        if index >= len(works) or answer.digest not in (None, _label(works[index])):
+            for work in works:
+                _drop(work)
+            said = f"{key}: number {index} of several won here before, and is another one now"
+            raise journal.mismatch(said, answer)
         for at, work in enumerate(works):
             if at != index:
                 _drop(work)
@@ -190,8 +199,18 @@ async def first_of(
         await _end(journal, tasks)
         raise
     await _end(journal, tasks, for_good=True)
-    journal.add(key, asked.number, kind=EntryKind.WINNER, value=str(index).encode())
+    value, label = str(index).encode(), _label(works[index])
+    journal.add(key, asked.number, kind=EntryKind.WINNER, value=value, digest=label)
     return index, _told_alone(journal, key, asked.number, tasks[index])
+
+
+def _label(work: Any) -> bytes | None:
+    """What tells a call or a wait from others that may stand in its place. How a coroutine of the
+    program does its work may change."""
+    if isinstance(work, StepCall):
+        return digest_of(["step", work.key])
+    name = getattr(work, "__qualname__", "")
+    return digest_of(["wait", name] if name in _OWN_WAITS else ["other"])
 
 
 async def _winner(tasks: Sequence[asyncio.Task[Any]], *, successes: bool) -> int:

@@ -47,7 +47,10 @@ def topics_of(event: Event) -> set[str]:
     found = set(_OF_KIND[event.kind])
     if event.kind in _EXECUTION:
         found.add(f"execution:{event.subject}")
-    if event.kind is EventKind.FLOW:
+    if event.kind in (
+        EventKind.FLOW,
+        EventKind.OPERATOR,
+    ):  # tags of a flow, for one, are set by hand
         found.add(f"flow:{event.subject}")
     for name, topic in (("flow_id", "flow"), ("execution_id", "execution")):
         if isinstance(value := event.details.get(name), str):
