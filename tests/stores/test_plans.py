@@ -169,6 +169,25 @@ def test_sqlite_builds_no_list_for_a_row_of_an_execution(sqlite_template: Path, 
         assert "OpenEphemeral" not in {step[1] for step in steps}
 
 
+FOLDS: dict[str, tuple[Any, ...]] = {
+    "fold_members": ("x", 100, 1, 2_000),
+    "fold_edges": ("x", 100, 1, 2_000),
+    "find_members": ("x", "", 0, 9, "[1]", "[1]", 1, 200),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_sqlite_counts_the_members_of_a_flow_by_keys(sqlite_template: Path, name: str) -> None:
+    """Only what it has counted by then is scanned, never a table."""
+    sql = sqlite_view.SQL[name]
+    with closing(sqlite3.connect(sqlite_template)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", FOLDS[name]).fetchall()
+    lines = [row[3] for row in plan]
+    scanned = [line for line in lines if line.startswith("SCAN") and "VIRTUAL" not in line]
+    assert {*scanned} <= {"SCAN d"}, lines
+    assert any("(flow_id=?" in line for line in lines), lines
+
+
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
 def test_a_page_of_a_log_is_read_by_position(sqlite_template: Path, log: Log[Any]) -> None:
     """Neither sorted nor searched row by row."""

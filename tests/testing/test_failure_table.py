@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
 from flowfabric import Context, Run, RunCancelled
+from flowfabric.model.schedule import Fate
 from flowfabric.testing import TestFabric
 from tests.testing.conftest import Play
 
@@ -112,5 +114,32 @@ def test_a_clock_that_jumps_forward_brings_a_sleep_early_and_once(play: Play) ->
         assert await run.state() == "completed"
         await fabric.advance("3h")
         assert ran == ["work"]
+
+    play(scenario, replay="off")
+
+
+def test_a_clock_that_jumps_fires_each_tick_at_most_once(play: Play) -> None:
+    async def scenario(fabric: TestFabric) -> None:
+        ran: list[datetime] = []
+
+        @fabric.task
+        async def work(ctx: Context) -> None:
+            assert ctx.schedule is not None
+            ran.append(ctx.schedule.tick)
+
+        await fabric.schedules.create("ticks", work, every="10m", overlap="allow")
+        await fabric.advance("25m")
+        assert len(ran) == 2
+        fabric.clock_jump("-20m")
+        await fabric.advance("24m")  # to one minute before the next tick
+        assert len(ran) == 2
+        fabric.clock_jump("+31m")  # four are due, three of them late
+        await fabric.advance("1m")
+        assert len(ran) == len(set(ran))
+        fates = {each.tick: each.fate for each in await fabric.schedules.ticks("ticks")}
+        began = int(datetime(2030, 1, 1, tzinfo=UTC).timestamp() * 1000)
+        found = {(tick - began) // 600_000: fate for tick, fate in fates.items()}
+        late = {3: Fate.MERGED, 4: Fate.MERGED, 5: Fate.CAUGHT_UP}
+        assert found == {1: Fate.RAN, 2: Fate.RAN, **late, 6: Fate.RAN}
 
     play(scenario, replay="off")

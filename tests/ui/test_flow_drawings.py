@@ -263,6 +263,18 @@ def test_no_wire_crosses_a_box(dag: tuple[int, list[tuple[int, int]]]) -> None:
                     assert not (across and top < spot.y + spot.height and bottom > spot.y)
 
 
+def test_a_wire_leaves_beside_an_entrance_that_it_does_not_lead_to() -> None:
+    """Two wires on one line would be read as one."""
+    build, race, deploy, verify = [(0, at) for at in (1, 2, 3, 4)], (5, 6, 7), (1, 2, 3), (9, 4, 8)
+    joins = [*((at, 8) for at in race), *((at, 9) for at in deploy), *((at, 10) for at in verify)]
+    layout, _ = laid_out(11, [*build, *joins])
+    for up, down in layout.routes:
+        for other, spot in layout.spots.items():
+            is_next = spot.x > layout.spots[up].x
+            if is_next and (up, other) not in layout.routes:
+                assert layout.routes[up, down][0].y != spot.middle
+
+
 any_names = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() != "")
 
 

@@ -7,8 +7,12 @@ from urllib.parse import quote
 
 import pytest
 
+from flowfabric.model.feed import EventKind
 from flowfabric.model.flow import OnSatisfied, Quorum
 from flowfabric.server.routes.values import path_id
+from flowfabric.server.streams.watches import topics_of
+from flowfabric.server.ui.views.flow import flow_of
+from flowfabric.server.ui.views.flow_address import asked_of
 from tests.support.flows import Graph, arrows, edge, node, pump, submit
 from tests.support.following import Follower
 from tests.support.http import Desk
@@ -270,6 +274,28 @@ async def test_an_end_redraws_the_page_of_its_flow(lab: Lab) -> None:
     assert "1/2 ended" in sent_parts["flow_head"]
     assert "✓" in sent_parts["flow"]
     await follower.leave()
+
+
+@scenario
+async def test_a_beginning_rings_for_the_flows_of_its_partition(lab: Lab) -> None:
+    graph = await submit(lab, "ab", arrows("a>b"))
+    found = await lab.engine.describe_flow_graph(flow_id=graph.flow_id)
+    topics = flow_of(found, asked_of("/ui/flows/x", {}), lab.now).topics
+    await graph.start("a")
+    page = await lab.engine.read_events()
+    begun = next(each for each in page.events if each.kind is EventKind.LEASE)
+    assert begun.subject == graph.ids["a"]
+    assert {*topics} & topics_of(begun)
+
+
+@scenario
+async def test_a_flow_that_is_over_asks_nothing_more(lab: Lab) -> None:
+    graph = await submit(lab, "a")
+    for is_over in (False, True):
+        found = await lab.engine.describe_flow_graph(flow_id=graph.flow_id)
+        assert flow_of(found, asked_of("/ui/flows/x", {}), lab.now).is_quiet is is_over
+        if not is_over:
+            await graph.complete("a")
 
 
 # --- what goes wrong ---------------------------------------------------------------------------

@@ -183,7 +183,7 @@ LIST: Final = Page(
     template="approvals.html",
     asks=("list_waits", "list_budget_asks", "list_approvals", "count_waits"),
     parts=("approvals",),
-    topics=("approvals", "tick:10s"),
+    topics=("approvals", "budgets", "pace:1s"),
     is_personal=True,
     nav=Nav(label="Approvals", icon="approvals", key="a", group=0, order=3),
     **_LOOKING,
@@ -195,7 +195,7 @@ WAIT: Final = Page(
     template="wait.html",
     asks=("show_wait",),
     parts=("wait",),
-    topics=("execution:{execution_id}", "tick:10s"),
+    topics=("execution:{execution_id}",),
     reach=Reach.OBJECT,
     **_LOOKING,
 )

@@ -179,23 +179,36 @@ def _part(span: Span, begin: int, end: int) -> Span:
 
 
 def folded(spans: Sequence[Span], most: int) -> tuple[Span, ...]:
-    """At most so many: neighbours that are shortest together become one, and say how many."""
-    kept = list(spans)
-    while len(kept) > most:
-        at = min(range(len(kept) - 1), key=lambda each: kept[each].ms + kept[each + 1].ms)
-        first, second = kept[at], kept[at + 1]
-        longer = first if first.ms >= second.ms else second
-        kept[at : at + 2] = [
-            Span(
-                kind=longer.kind,
-                begin=first.begin,
-                end=second.end,
-                label=longer.label,
-                attempt_index=longer.attempt_index,
-                count=first.count + second.count,
-            )
-        ]
-    return tuple(kept)
+    """At most so many: neighbours that are short become one, and say how many they are."""
+    if len(spans) <= most:
+        return tuple(spans)
+    # Two groups that follow each other are longer than this, so there are not too many of them.
+    long_ms = 2 * sum(each.ms for each in spans) / (most - 1)
+    groups: list[list[Span]] = []
+    length = 0
+    for each in spans:
+        if groups and length + each.ms <= long_ms:
+            groups[-1].append(each)
+            length += each.ms
+        else:
+            groups.append([each])
+            length = each.ms
+    return tuple(_one(each) for each in groups)
+
+
+def _one(group: Sequence[Span]) -> Span:
+    """Several as one, of the kind that took longest."""
+    if len(group) == 1:
+        return group[0]
+    longest = max(group, key=lambda each: each.ms)
+    return Span(
+        kind=sums_of(group)[0][0],
+        begin=group[0].begin,
+        end=group[-1].end,
+        label=longest.label,
+        attempt_index=longest.attempt_index,
+        count=sum(each.count for each in group),
+    )
 
 
 def sums_of(spans: Iterable[Span]) -> tuple[tuple[str, int], ...]:
