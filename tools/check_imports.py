@@ -26,7 +26,18 @@ EVERYWHERE = {"errors", "limits", "trouble"}
 OUTSIDE = {"clock", "ids", "config", "forks", "callers"}
 
 BELOW_SDK = (
-    {"model", "api", "metrics", "kernel", "engine", "loops", "stores", "assemble", "calendar"}
+    {
+        "model",
+        "api",
+        "metrics",
+        "tracing",
+        "kernel",
+        "engine",
+        "loops",
+        "stores",
+        "assemble",
+        "calendar",
+    }
     | EVERYWHERE
     | OUTSIDE
 )
@@ -46,6 +57,8 @@ ALLOWED: dict[str, set[str]] = {
     # Numbers of a process: whoever measures is handed a registry.
     "metrics": {"clock"} | EVERYWHERE,
     "api": {"model", "metrics"} | EVERYWHERE,
+    # Spans: only of requests and claims, and only by what the program has imported itself.
+    "tracing": {"model", "api"} | EVERYWHERE,
     "kernel": {"model"} | EVERYWHERE,
     "stores": {"model"} | EVERYWHERE | OUTSIDE,
     "engine": {
@@ -65,7 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     # An engine that is elsewhere, and the HTTP in front of one that is here: both know the waist.
     # What the store knows of itself, read for a registry every few seconds.
     "figures": {"model", "api", "metrics"} | EVERYWHERE | OUTSIDE,
-    "client": {"model", "api", "metrics"} | EVERYWHERE | OUTSIDE,
+    "client": {"model", "api", "metrics", "tracing"} | EVERYWHERE | OUTSIDE,
     "server": {"model", "api", "metrics", "figures"} | EVERYWHERE | OUTSIDE,
     "assemble": BELOW_SDK | {"client"},
     # What people touch knows the waist, and the composition root that opens an engine behind it.
@@ -76,6 +89,7 @@ ALLOWED: dict[str, set[str]] = {
         "api",
         "metrics",
         "figures",
+        "tracing",
         "assemble",
         "kernel.journal.lookup",
         "kernel.wait.condition",

@@ -138,3 +138,22 @@ async def test_failures_that_are_alike_are_told_and_marked_over_http(lab: Lab, d
     assert (new.status, new.json["entity"]) == (404, "failure")
     bulk = {"action": "retry", "fingerprint": group["fingerprint"]}
     assert (await desk.post("/v1/executions/bulk", bulk)).json["matched"] == 2
+
+
+@scenario
+async def test_the_trace_that_a_caller_names_in_headers_goes_with_what_it_submits(
+    lab: Lab, desk: Desk
+) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    trace = {"traceparent": parent, "tracestate": "a=1"}
+    work, own = {"execution_kind": "work"}, parent.replace("0af", "1af")
+    made = await desk.post("/v1/executions", work, headers=trace)
+    assert made.status == 201
+    batch = {"items": [work, {**work, "traceparent": own}]}
+    assert (await desk.post("/v1/executions/batch", batch, headers=trace)).status == 201
+    nodes = {"nodes": [{"name": "a", "execution": work}]}
+    assert (await desk.post("/v1/flows", nodes, headers=trace)).status == 201
+    hostile = {"traceparent": "00-" + "z" * 3_000, "tracestate": "\x7f"}
+    assert (await desk.post("/v1/executions", work, headers=hostile)).status == 201
+    found = [each.trace and each.trace.parent for each in await lab.claims(limit=9)]
+    assert sorted(map(str, found)) == sorted([parent, parent, own, parent, "None"])

@@ -200,6 +200,18 @@ async def test_no_more_streams_are_open_than_the_settings_allow(quick: Lab) -> N
 
 
 @scenario
+async def test_open_streams_keep_no_new_work_out(quick: Lab) -> None:
+    desk = Desk(quick.engine, commands_in_flight=1)
+    followers = [Follower(desk, ENDS) for _ in range(4)]
+    await until(lambda: desk.service.streams == len(followers))
+    await desk.created()
+    claim = {"worker_id": "w", "worker_instance_id": "w-1", "lanes": ["default"], "wait_ms": 0}
+    assert (await desk.post("/v1/workers/claim", claim)).status == 200
+    for each in followers:
+        await each.leave()
+
+
+@scenario
 async def test_a_stream_ends_with_reconnect_when_the_server_stops(quick: Lab) -> None:
     desk = Desk(quick.engine)
     follower = Follower(desk, ENDS)

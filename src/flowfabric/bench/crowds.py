@@ -205,8 +205,8 @@ async def _read(server: Served, n: int, seconds: float) -> dict[str, Any]:
             "readers": n,
             "events": count,
             "events_per_s": round(count / length, 1),
-            "p50_ms": percentile(delays, 50),
-            "p99_ms": percentile(delays, 99),
+            "p50_ms": percentile(delays, 50) if delays else None,
+            "p99_ms": percentile(delays, 99) if delays else None,
             "cores": round((_processor_s(server.pid) - used) / length, 2),
         }
     finally:
@@ -256,10 +256,10 @@ async def _used(server: Served, seconds: float) -> dict[str, Any]:
     await engine.start()
     try:
         began, count = monotonic(), 0
-        first = 0
+        first, is_taken = _resident(server.pid), False
         while (length := monotonic() - began) < seconds:
-            if not first and length > seconds * 2 / 3:
-                first = _resident(server.pid)
+            if not is_taken and length > seconds * 2 / 3:
+                first, is_taken = _resident(server.pid), True
             await _ended(engine, _MEMORY_BATCH)
             count += _MEMORY_BATCH
             await asyncio.sleep((monotonic() - began) - length)  # as long as it worked: half load

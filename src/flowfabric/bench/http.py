@@ -64,7 +64,7 @@ def measure(databases: Databases, n: int | None = None, *, rounds: int = ROUNDS)
         check_count(name, len(samples), SAMPLES)
     extra["look_under_drain"] = _looks(databases, count)
     extra["idle_workers"] = crowds.idle_workers(databases)
-    extra["event_readers"] = crowds.event_readers(databases)
+    extra["event_readers"] = [crowds.event_readers(databases, n) for n in (500, crowds.READERS)]
     extra["memory"] = crowds.memory(databases)
     extra["route_table"] = {"ratio_to_bare": round(routing.ratio_to_bare(), 2)}
     extra["ratio_to_embedded"] = ratios

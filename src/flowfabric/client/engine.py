@@ -41,6 +41,7 @@ from flowfabric.errors import (
 from flowfabric.model.checks import check_list
 from flowfabric.model.record import from_json, replace
 from flowfabric.model.results import BackendCapabilities, Claimed
+from flowfabric.tracing.spans import traced
 
 R = TypeVar("R")
 _COMMANDS: Final = "/v1/commands"
@@ -165,7 +166,7 @@ class RemoteEngine(EngineBackend):
         """With this client's actor, and with a key where a repetition must not double it."""
         if self._actor is not None and getattr(request, "actor", "") is None:
             request = replace(request, actor=self._actor)
-        return with_key(request)
+        return with_key(traced(request))
 
     async def _again(self, ask: Callable[[], Awaitable[R]], *, is_safe: bool) -> R:
         """The reply, asked for again where there was no room, or where the answer was lost and a

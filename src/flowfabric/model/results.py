@@ -83,6 +83,7 @@ class Claimed(Record, frozen=True, tag=True):
     idempotency_key: str | None = None
     forked_from: str | None = None  # the execution whose journal it began with
     trace: Trace | None = None  # in which it was submitted
+    flow_id: str | None = None
 
     def __repr__(self) -> str:
         return f"Claimed({self.execution_id}, attempt={self.attempt_index})"

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, ParamSpec, TypeVar, overload
 
 from flowfabric import limits
+from flowfabric.api.executions import NewExecution
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_list
 from flowfabric.model.results import Created, CreateResult
@@ -19,6 +20,7 @@ from flowfabric.sdk.journal.submits import Submit, Submits, handler_here
 from flowfabric.sdk.options import HookTask, SubmitOptions
 from flowfabric.sdk.run import Run
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
+from flowfabric.tracing.spans import spans, traced, with_trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -203,14 +205,22 @@ class SubmitMethods(Home):
         return self._run(call, answer)
 
     async def _submit(self, call: Call[R]) -> Run[R]:
+        request = call.request()
+        if (found := spans()) is None:
+            return self._run(call, await self._create(call, request))
+        with found.submit(request.execution_kind, request.lane_id) as span:
+            answer = await self._create(call, traced(request))
+            found.submitted(span, answer)
+        return self._run(call, answer)
+
+    async def _create(self, call: Call[R], request: NewExecution) -> CreateResult:
         connection = call.options.connection
         engine = await self.start()
-        request = call.request()
         if connection is not None:
             (answer,) = await engine.create_executions_in(connection, [request])
-        else:
-            answer = await engine.call(request)
-        return self._run(call, answer)
+            return answer
+        made: CreateResult = await engine.call(request)
+        return made
 
     @overload
     async def submit_many(
@@ -258,15 +268,27 @@ class SubmitMethods(Home):
         return [self._run(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
     async def _submit_many(self, calls: Sequence[Call[Any]], connection: Any) -> list[Run[Any]]:
+        requests = [call.request() for call in calls]
+        if (found := spans()) is None or not requests:
+            answers = await self._create_many(requests, connection)
+        else:
+            kind, lane = requests[0].execution_kind, requests[0].lane_id
+            with found.submit(kind, lane, len(requests)):
+                answers = await self._create_many(with_trace(requests), connection)
+        return [self._run(call, answer) for call, answer in zip(calls, answers, strict=True)]
+
+    async def _create_many(
+        self, requests: Sequence[NewExecution], connection: Any
+    ) -> list[CreateResult]:
         engine = await self.start()
-        requests = iter([call.request() for call in calls])
+        left = iter(requests)
         answers: list[CreateResult] = []
-        while chunk := list(islice(requests, limits.CREATE_MAX)):
+        while chunk := list(islice(left, limits.CREATE_MAX)):
             if connection is not None:
                 answers += await engine.create_executions_in(connection, chunk)
             else:
                 answers += await engine.create_executions(chunk)
-        return [self._run(call, answer) for call, answer in zip(calls, answers, strict=True)]
+        return answers
 
     def call_of(
         self,

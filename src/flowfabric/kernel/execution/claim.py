@@ -144,6 +144,7 @@ def claimed_reply(leased: Execution, lease_ttl_ms: int, backend: str, kind: Hand
         leased.deadline_at,
         dict(leased.tags),  # a copy of its own: the image may be cached
         forked_from=leased.forked_from,
+        flow_id=leased.flow_id,
     )
 
 

@@ -40,6 +40,7 @@ from flowfabric.sdk.errors import ChildFailed, SpawnMismatch
 from flowfabric.sdk.journal.scopes import name_with, own_scope
 from flowfabric.sdk.journal.together import Together, digest_of
 from flowfabric.sdk.task import Call, Task, TaskWithOptions
+from flowfabric.tracing.spans import submitted_by
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -144,6 +145,8 @@ class Family:
                 self._spawned += len(part)
                 names = [str(first + at) for at in range(len(part))]
             keyed = list(map(self._keyed, requests, names))
+            if asked.answer is None:
+                keyed = list(submitted_by(keyed, self._owner.claimed))
             spawns.append(Spawn(key, asked, digest, keyed, first))
         return spawns
 

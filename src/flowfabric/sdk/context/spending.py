@@ -23,6 +23,7 @@ from flowfabric.sdk.journal.asking import Questions, pass_over
 from flowfabric.sdk.journal.failures import exceeded
 from flowfabric.sdk.journal.outbox import Outbox
 from flowfabric.sdk.journal.scopes import Scope, name_with, own_scope
+from flowfabric.tracing.spans import spans
 
 _LOGGER = logging.getLogger("flowfabric.task")
 _REPEAT_TTL_MS: Final = 600_000  # as long as a report may be repeated because its reply was lost
@@ -169,6 +170,12 @@ class Hold:
         except FlowFabricError as problem:
             _LOGGER.warning("budget %s: a hold was not settled, %s", self.budget, problem)
 
+    def _tell(self, error: BaseException | None) -> None:
+        """In the span of the handler, where there is one, as far as it was spent now."""
+        is_spent = self._held is not None and (error is None or self._is_known)
+        if is_spent and (found := spans()) is not None:
+            found.spent(self.reserved | self._actual)
+
     async def _release(self) -> None:
         handle = self._owner.claimed.handle
         await self._owner.ask(
@@ -228,6 +235,7 @@ class Spend(Hold):
         trace: TracebackType | None,
     ) -> None:
         await self._end(error)
+        self._tell(error)
 
 
 class SyncSpend(Hold):
@@ -249,3 +257,4 @@ class SyncSpend(Hold):
         except Stopped:
             if error is None:
                 raise
+        self._tell(error)

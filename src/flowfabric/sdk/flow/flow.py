@@ -21,6 +21,7 @@ from flowfabric.sdk.home import Home
 from flowfabric.sdk.journal.submits import Submit, Submits, handler_here
 from flowfabric.sdk.options import HOOK_NAMES, NO_OPTIONS, OPTION_NAMES, HookTask, SubmitOptions
 from flowfabric.sdk.task import Call, Task, TaskWithOptions, check_hook, new_hook
+from flowfabric.tracing.spans import flow_submitted_by
 
 R = TypeVar("R")
 
@@ -304,7 +305,8 @@ class Graph:
 
     async def _submit(self, fabric: Home, connection: Any) -> FlowRun:
         engine = await fabric.start()
-        return self._run_of(fabric, await engine.call(self.request(connection)))
+        request = flow_submitted_by(self.request(connection))
+        return self._run_of(fabric, await engine.call(request))
 
     def _run_of(self, fabric: Home, answer: FlowSubmitted | FlowDuplicate) -> FlowRun:
         """The handle of what was submitted."""

@@ -29,6 +29,7 @@ from flowfabric.sdk.journal.failures import Failure
 from flowfabric.sdk.journal.interruption import interruptible, to_its_end
 from flowfabric.sdk.journal.scopes import PLACE, RUNNING, StepInfo, name_with, scope_here
 from flowfabric.sdk.journal.together import Together, digest_of
+from flowfabric.tracing.spans import flow_submitted_by, submitted_by
 from flowfabric.trouble import Trouble, trouble
 
 if TYPE_CHECKING:  # a journal has the submits of its handler
@@ -92,7 +93,10 @@ class Submits:
         """Take a place among the calls of the handler at once. `key`: of a single one; it is found
         again by that, so it may be called from anywhere. In the thread of the scope."""
         name = name_with(_WORD, requests[0].execution_kind)
-        return self._place(name, requests, digest_of(requests), key)
+        placed = self._place(name, requests, digest_of(requests), key)
+        if placed.asked.answer is None:
+            placed.requests = submitted_by(requests, self._journal.owner.claimed)
+        return placed
 
     def place_flow(self, request: SubmitFlow) -> Submit:
         """The same for a flow."""
@@ -135,7 +139,9 @@ class Submits:
 
     async def answer(self, submit: Submit, request: SubmitFlow) -> FlowSubmitted | FlowDuplicate:
         """What became of a flow."""
-        if submit.asked.answer is not None:
+        if submit.asked.answer is None:
+            request = flow_submitted_by(request, self._journal.owner.claimed)
+        else:
             (found,) = self._recorded(submit)
             return cast("FlowSubmitted | FlowDuplicate", found)
         send = partial(self._ask_flow, request)

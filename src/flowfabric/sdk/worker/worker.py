@@ -22,6 +22,7 @@ from flowfabric.sdk.fabric import Fabric
 from flowfabric.sdk.outage import Outage, Patience
 from flowfabric.sdk.threads import Threads
 from flowfabric.sdk.worker import telling
+from flowfabric.sdk.worker.attempt_spans import run_in_span, run_sync_in_span
 from flowfabric.sdk.worker.capture import capturing, still_capture
 from flowfabric.sdk.worker.declaring import Declaring
 from flowfabric.sdk.worker.handlers import run_async, run_sync
@@ -34,6 +35,7 @@ from flowfabric.sdk.worker.settings import WARM, Settings, read_settings
 from flowfabric.sdk.worker.stops import Stops
 from flowfabric.sdk.worker.warm import Warm
 from flowfabric.sdk.worker.watchdog import Watchdog
+from flowfabric.tracing.spans import spans
 from flowfabric.trouble import is_passing, may_pass
 
 _LOGGER = logging.getLogger("flowfabric.worker")
@@ -337,7 +339,10 @@ class Shift:
 
     async def _run_async(self, held: Held) -> None:
         try:
-            report = await run_async(held)
+            found = spans()
+            report = await (
+                run_async(held) if found is None else run_in_span(found, held, run_async)
+            )
             held.ended_at = monotonic()
         except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
             _log_unjudged(held, error)
@@ -347,7 +352,8 @@ class Shift:
     def _run_sync(self, held: Held) -> None:
         """In a thread of its own: the end is passed to the loop."""
         try:
-            report = run_sync(held)
+            found = spans()
+            report = run_sync(held) if found is None else run_sync_in_span(found, held, run_sync)
             held.ended_at = monotonic()
         except Exception as error:  # noqa: BLE001 - our own code failed: the slot must not be lost
             _log_unjudged(held, error)

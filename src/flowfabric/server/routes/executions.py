@@ -47,6 +47,7 @@ from flowfabric.server.routes.forms import body_of, form_of, unknown_parameter
 from flowfabric.server.routes.outcomes import outcome_by, snapshot_of, wait_of
 from flowfabric.server.routes.route import Handler, Reach, Repeat, Route, Size
 from flowfabric.server.routes.rows import get, post
+from flowfabric.server.routes.traces import of_caller
 from flowfabric.server.routes.values import full_id
 from flowfabric.server.service import Service
 from flowfabric.server.shapes import placed, shape_of
@@ -62,7 +63,8 @@ _COUNTED: Final = 10_000  # then a count says that there are more
 async def create(service: Service, call: Call) -> Answer:
     """One execution; with `wait` also how it ended, if it did by then."""
     wait_ms = wait_of(service, call)
-    request = await form_of(call.row).read(service, call)
+    request: Any = await form_of(call.row).read(service, call)
+    (request,) = of_caller(call, [request])
     created = await ask(service, call, request)
     answer = answered(call, created)
     if wait_ms == 0:
@@ -101,7 +103,7 @@ async def create_many(service: Service, call: Call) -> Answer:
         raise InvalidInput(f"items: at most {limits.CREATE_MAX}", field="items")
     if not given.atomic:
         return await _each_for_itself(service, call, read)
-    requests = [_or_raise(each) for each in read]
+    requests = of_caller(call, [_or_raise(each) for each in read])
     try:
         made = await ask(service, call, CreateExecutions(requests=requests))
     except FlowFabricError as error:
@@ -137,7 +139,8 @@ def _pointed(error: FlowFabricError) -> FlowFabricError:
 async def _each_for_itself(
     service: Service, call: Call, read: Sequence[NewExecution | FlowFabricError]
 ) -> Answer:
-    asked_for = [each for each in read if not isinstance(each, FlowFabricError)]
+    given = [each for each in read if not isinstance(each, FlowFabricError)]
+    asked_for = of_caller(call, given)
     replies = iter(await performed(service, call, asked_for))
     items = [each if isinstance(each, FlowFabricError) else next(replies) for each in read]
     return Answer(to_body({"items": items}))

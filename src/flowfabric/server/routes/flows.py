@@ -22,6 +22,7 @@ from flowfabric.server.routes.forms import body_of, etag, form_of
 from flowfabric.server.routes.outcomes import wait_of
 from flowfabric.server.routes.route import Reach, Repeat, Route, Size
 from flowfabric.server.routes.rows import get, post
+from flowfabric.server.routes.traces import submit_flow
 from flowfabric.server.service import Service
 from flowfabric.server.shapes import shape_of
 
@@ -101,6 +102,7 @@ FLOW_ROUTES: Final = (
     post(
         "/v1/flows",
         "submit_flow",
+        handler=submit_flow,
         reach=Reach.NAMED,
         size=Size.BATCH,
         repeat=Repeat.KEY,

@@ -23,7 +23,8 @@ from flowfabric.trouble import is_passing
 
 PAGE: Final = 100
 _PACE_S: Final = 0.05  # between two pages: what happens together is sent together
-_PACE_OF_ONE_S: Final = 0.000_05  # and so much more for each client: thousands are written to
+_PACE_OF_ONE_S: Final = 0.000_02  # and so much more for each client: thousands are written to
+_AT_ONCE: Final = 100  # clients that are woken in one turn of the event loop
 _PAUSE_S: Final = 1.0  # where the store is away
 _WAIT_MS: Final = 30_000
 
@@ -113,9 +114,7 @@ class SharedFeed:
                 continue
             self._cursor = page.cursor
             if page.events:
-                part = _part(page)
-                for each in self.joined:
-                    each.put(part, len(page.events), page.cursor)
+                await self._give(_part(page), len(page.events), page.cursor)
             else:
                 for each in self.joined:
                     each.cursor = page.cursor
@@ -123,6 +122,14 @@ class SharedFeed:
             moved.set()
             if page.events:
                 await asyncio.sleep(_PACE_S + len(self.joined) * _PACE_OF_ONE_S)
+
+    async def _give(self, part: bytes, events: int, cursor: str) -> None:
+        """To those that are there now: one that joins meanwhile has seen it. A few at a time, so
+        that thousands of clients do not hold up everything else."""
+        for number, each in enumerate(list(self.joined), 1):
+            each.put(part, events, cursor)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     async def _page(self) -> EventPage:
         """The next page, as soon as there is one, or a client asks where the feed is now."""

@@ -35,6 +35,7 @@ class Rendered(NamedTuple):
     now: int
     parts: Mapping[str, tuple[str, str]]
     is_quiet: bool = False  # time alone changes nothing
+    topics: tuple[str, ...] = ()  # that the view adds to those of the page
 
 
 class Seen:

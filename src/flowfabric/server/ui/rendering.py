@@ -119,16 +119,17 @@ async def whole(
 
 async def live_parts(
     service: Service, call: Call, page: Page, of: str
-) -> tuple[int, Mapping[str, tuple[str, str]], bool]:
+) -> tuple[int, Mapping[str, tuple[str, str]], bool, tuple[str, ...]]:
     """When it was, and the live parts of a page: for each a digest of what it says, and its
-    markup; and whether time alone changes nothing. The forms in it lead back to the page."""
+    markup; whether time alone changes nothing; and the topics of the view. The forms in it lead
+    back to the page."""
     view = await page.view(service, call)
     now = await now_of(service, call)
     frame = frame_of(service, call, title=page.title, now=now, of=of)
     context = _context(frame, view)
     made = {name: _part(name, context) for name in page.parts}
     parts = {name: (digest_of(text), text) for name, text in made.items()}
-    return now, parts, getattr(view, "is_quiet", False)
+    return now, parts, getattr(view, "is_quiet", False), getattr(view, "topics", ())
 
 
 def refused(

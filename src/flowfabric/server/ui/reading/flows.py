@@ -39,8 +39,12 @@ _KNOWN_MAX: Final = 64  # graphs with edges that are remembered
 
 
 async def flows(service: Service, call: Call) -> Flows:
-    """A page of flows, newest first."""
+    """A page of flows, newest first. A caller of several namespaces sees one of them."""
     chosen = filter_of(dict(call.query))
+    own = sorted(call.caller.namespaces or ())
+    several = own if len(own) > 1 else []
+    if several and not chosen.namespace:
+        chosen = replace(chosen, namespace=several[0])
     request = ListFlows(
         namespace=chosen.namespace or None,
         status=chosen.status or None,
@@ -48,7 +52,7 @@ async def flows(service: Service, call: Call) -> Flows:
         cursor=chosen.cursor or None,
         limit=_PAGE,
     )
-    return flows_of(await ask(service, call, request), chosen)
+    return flows_of(await ask(service, call, request), chosen, several)
 
 
 # --- one flow ------------------------------------------------------------------------------------

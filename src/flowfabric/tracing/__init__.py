@@ -1,0 +1,1 @@
+"""Spans of submits and attempts, for programs that use OpenTelemetry."""
