@@ -70,6 +70,11 @@ def test_answers_of_submits_are_told() -> None:
         ({"debounce": "5m"}, "debounce"),
         ({"on_conflict": "replace"}, "on_conflict"),
         ({"unique": "a", "batch": 100}, "batch"),
+        ({"unique": "a", "batch": (2, "1s"), "debounce": "1s"}, "^.*batch: give it or"),
+        ({"unique": "a", "debounce_max": "1h"}, "debounce_max: needs"),
+        ({"unique": "a", "debounce": "2m", "debounce_max": "1m"}, "debounce_max: needs"),
+        ({"unique": "a", "debounce": "2m", "on_conflict": "refuse"}, "on_conflict: with"),
+        ({"unique": "a", "batch": (2, "1s"), "while_": "unfinished"}, "while_: with"),
         ({"unique": lambda missing: missing}, "unique"),
     ],
 )

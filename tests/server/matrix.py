@@ -262,6 +262,8 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /ui/operations/{operation_id}/stop": Line(OPERATE, "object", form={}),
     f"POST {U}/fork": Line(OPERATE, "object", form={"before": "a"}),
     "GET /ui/login": Line("*", "none"),
+    "GET /ui/login/oidc": Line("*", "none"),
+    "GET /ui/login/oidc/callback": Line("*", "none"),
     "POST /ui/login": Line("*", "none", form={"token": "x"}),
     "POST /ui/logout": Line("*", "none", form={}),
     "GET /ui/budgets": Line(READ, "own"),

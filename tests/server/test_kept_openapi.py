@@ -72,6 +72,16 @@ def _null_answered(new: dict[str, Any]) -> None:
     properties["lane_id"] = {"type": ["string", "null"]}
 
 
+def _command(new: dict[str, Any]) -> None:
+    items = new["paths"]["POST /v1/commands"]["request"]["properties"]["items"]["items"]
+    del items["anyOf"][0]
+
+
+def _kind_answered(new: dict[str, Any]) -> None:
+    made = new["schemas"]["Made"]["properties"]["items"]["items"]
+    made["anyOf"].append({"$ref": "#/components/schemas/Moon"})
+
+
 def _word_answered(new: dict[str, Any]) -> None:
     new["schemas"]["PublicState"]["enum"].append("sleeping")
 
@@ -80,6 +90,7 @@ def _word_answered(new: dict[str, Any]) -> None:
     "change",
     [
         *(_gone, _scope, _parameter, _needed, _status),
+        *(_command, _kind_answered),
         *(_field_sent, _field_needed, _field_answered, _null_answered, _word_answered),
     ],
 )

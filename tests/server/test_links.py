@@ -93,7 +93,7 @@ async def test_a_form_that_is_not_from_its_page_decides_nothing(lab: Lab, desk: 
     path = made["url"].partition("localhost")[2]
     page = await desk.get(path)
     foreign = proof_on(await desk.get(other["url"].partition("localhost")[2]))
-    async with lab.unchanged():
+    async with lab.unchanged("ff_audit"):  # which tells of refusals
         for proof in ("", "none", foreign, "9.x", proof_on(page).replace(".", "0.", 1)):
             form = urlencode({"decision": "approved", "proof": proof}).encode()
             told = await desk.ask("POST", path, form, headers=FORM)

@@ -41,7 +41,6 @@ LETTERS: Final = {
     "m": "metrics",
 }
 ABSENT: Final = {
-    "fingerprint": "0123456789abcdef",
     "execution_id": "17.0193a1f0-0000-7000-8000-000000000000",
     "full_id": "{fp:17}:0193a1f0-0000-7000-8000-000000000000",
     "flow_id": "0193a1f0-0000-7000-8000-000000000000",
@@ -49,6 +48,7 @@ ABSENT: Final = {
     "link": "ffw1.x",
     "mailbox": "orders",
     "schedule_id": "absent-sched",
+    "fingerprint": "absent-failure",
     "operation_id": "0193a1f0-0000-7000-8000-000000000001",
     "group_id": "absent-group",
     "budget_id": "absent-budge",
@@ -64,12 +64,8 @@ ABSENT: Final = {
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
 NOT_MADE: Final = (
-    "/failure",
-    "/published",
-    "/summary",
-    "/result",
+    *("/published", "/summary", "/result", "/failure", "/compare"),
     "/graph/members/{execution_id}",
-    "/compare",
 )
 # No body would fit it: it has no journal, and is in no flow.
 NOT_FITTING: Final = ("/fork", "/compare", "/members", "/edges", "/joins")
@@ -187,6 +183,8 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         await lab.create(namespace=space, serial_key=f"line-{space}", lane_id=f"lane-2-{space}")
     (head,) = await lab.claims(f"w-{space}", lanes=(f"lane-2-{space}",), namespace=space)
     await engine.fail(head.handle, reason="broken", failure_class="permanent")
+    failure = await engine.describe_failure(execution_id=head.execution_id)
+    assert failure is not None
     operation = await engine.start_operation(action="hold", namespace=space, lane_id="none")
     assert isinstance(operation, BulkOperation)
     await engine.register_worker(
@@ -203,10 +201,10 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "execution_id": path_id(made.execution_id),
         "full_id": made.execution_id,
         "flow_id": flow.flow_id,
-        "fingerprint": ABSENT["fingerprint"],
         "waitpoint_key": "a",
         "mailbox": "orders",
         "schedule_id": f"daily-{space}",
+        "fingerprint": failure.fingerprint,
         "operation_id": operation.operation_id,
         "group_id": f"group-{space}",
         "budget_id": "gpt-of-all",

@@ -15,7 +15,7 @@ from flowfabric.server.access.guard import TokenGuard
 from flowfabric.server.access.once import OnceLinks
 from flowfabric.server.access.sessions import csrf_of
 from flowfabric.server.exchange import Call
-from flowfabric.server.ui.login import wanted_page
+from flowfabric.server.ui.entering import wanted_page
 from tests.property.budget import budget
 from tests.support.http import Desk, Reply
 from tests.support.lab import Lab, scenario

@@ -163,14 +163,15 @@ class _Comparison:
         for word in ("items", "additionalProperties"):
             if isinstance(old.get(word), dict) and isinstance(new.get(word), dict):
                 yield from compare(f"{at}[]", old[word], new[word])
-        for word in ("anyOf", "allOf", "prefixItems"):
-            others = new.get(word, ())
-            for index, each in enumerate(old.get(word, ())):
-                other = next((x for x in others if _name(x) == _name(each) != ""), None)
-                if other is None and _name(each) == "" and index < len(others):
-                    other = others[index]
-                if other is not None:
-                    yield from compare(at, each, other)
+        for each, other in zip(
+            old.get("prefixItems", ()), new.get("prefixItems", ()), strict=False
+        ):
+            yield from compare(at, each, other)
+        for word in ("anyOf", "allOf"):
+            others = {_key(each): each for each in new.get(word, ())}
+            for each in old.get(word, ()):
+                if (other := others.get(_key(each))) is not None:
+                    yield from compare(f"{at} {_key(each)}", each, other)
 
     def _resolved(self, old: Any, new: Any, *, is_request: bool) -> tuple[Schema, Schema, bool]:
         pair = (_name(old), _name(new), is_request)
@@ -181,6 +182,21 @@ class _Comparison:
 
 def _name(schema: Any) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2] if isinstance(schema, dict) else ""
+
+
+def _key(schema: Schema) -> str:
+    """By what one of several alternatives is known: its class, its tag, or its kind."""
+    if name := _name(schema):
+        return name
+    tag = schema.get("properties", {}).get("type", {}).get("const")
+    if tag is not None:
+        return str(tag)
+    for word in ("allOf", "anyOf"):
+        if word in schema:
+            return "+".join(map(_key, schema[word]))
+    if "type" not in schema and "required" in schema:
+        return f"with {', '.join(schema['required'])}"
+    return str(schema.get("type", "any"))
 
 
 def _schema(promises: Mapping[str, Any], schema: Schema) -> Schema:
@@ -201,10 +217,10 @@ def _fewer(at: str, old: Schema, new: Schema, what: str) -> Iterator[str]:
     if "const" in old and "const" in new and old["const"] != new["const"]:
         yield f"{at}: {old['const']!r} {what}"
     if "anyOf" in old and "anyOf" in new:
-        names = {_name(each) or json.dumps(each, sort_keys=True) for each in new["anyOf"]}
-        for each in old["anyOf"]:
-            if (_name(each) or json.dumps(each, sort_keys=True)) not in names and _name(each):
-                yield f"{at}: {_name(each)} {what}"
+        known = set(map(_key, new["anyOf"]))
+        for each in map(_key, old["anyOf"]):
+            if each not in known:
+                yield f"{at}: {each} {what}"
 
 
 def _kinds(schema: Schema) -> set[str]:

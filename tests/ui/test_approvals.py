@@ -171,7 +171,7 @@ async def test_who_comes_late_is_told_who_decided_and_nothing_is_doubled(lab: La
     desk, path = Desk(lab.engine), form_of(waiting)
     await shown(desk, path, headers=bob)
     assert (await posted(desk, path, ada, decision="rejected")).status == 303
-    async with lab.unchanged():
+    async with lab.unchanged("ff_audit"):
         late = await posted(desk, path, bob, decision="approved")
     words = text_of(page_of(late))
     assert late.status == 409
@@ -190,7 +190,7 @@ async def test_a_form_of_each_type_is_checked_on_the_page_and_bypassed_by_the_en
         path = form_of(waiting)
         page = await shown(desk, path, headers=headers)
         assert [a for _, a in page.elements if a.get("name") == "f"], case
-        async with lab.unchanged():
+        async with lab.unchanged("ff_audit"):
             wrong = await posted(desk, path, headers, decision="approved", f=case.wrong)
             assert wrong.status == 422, case
             assert case.problem in text_of(page_of(wrong)), case
@@ -206,7 +206,7 @@ async def test_another_row_decides_nothing_and_keeps_what_was_typed(lab: Lab) ->
     waiting = await asked(lab, schema=schema_of(list[str]))
     desk, path = Desk(lab.engine), form_of(waiting)
     page = await shown(desk, path)
-    async with lab.unchanged():
+    async with lab.unchanged("ff_audit"):
         more = await sent(desk, path, page, **{"f.0": "one", "more": "f", "by": "ada"})
     rows = [a for t, a in page_of(more).elements if t == "input" and a.get("name", "")[:2] == "f."]
     assert [each["value"] for each in rows] == ["one", ""]
@@ -220,7 +220,7 @@ async def test_a_decision_that_is_not_on_the_page_is_refused(lab: Lab) -> None:
     waiting = await asked(lab)
     headers = await token(lab, "approve")
     desk, path = Desk(lab.engine), form_of(waiting)
-    async with lab.unchanged():
+    async with lab.unchanged("ff_audit"):
         refused = await posted(desk, path, headers, decision="maybe")
     assert refused.status == 422
     assert "decision" in text_of(page_of(refused))
@@ -268,7 +268,7 @@ async def test_who_may_not_decide_is_offered_no_action(lab: Lab) -> None:
     for page in (await shown(desk, LIST, headers=reader), await shown(desk, path, headers=reader)):
         words = [each.text for each in (*page.all("button"), *page.all("a"))]
         assert not {"Approve", "Approve…", "Reject", "Copy link…"} & {*words}
-    async with lab.unchanged():
+    async with lab.unchanged("ff_audit"):
         for forged in (path, f"{path}/link"):
             refused = await posted(desk, forged, reader, decision="approved")
             assert refused.status == 403
@@ -280,7 +280,7 @@ async def test_who_may_not_decide_is_offered_no_action(lab: Lab) -> None:
 async def test_a_form_without_its_proof_decides_nothing(lab: Lab) -> None:
     waiting = await asked(lab)
     desk = Desk(lab.engine)
-    async with lab.unchanged():
+    async with lab.unchanged("ff_audit"):
         for proof in ({}, {"csrf": "x"}):
             refused = await posted(desk, form_of(waiting), {}, decision="approved", **proof)
             assert refused.status == 403
@@ -303,6 +303,7 @@ async def test_making_a_link_is_audited_and_the_link_decides(lab: Lab) -> None:
     made = await posted(desk, f"{path}/link", admin, to="ada")
     assert made.status == 200
     assert made.headers["cache-control"] == "no-store"
+    assert page_of(made).all("body")[0].attributes["data-live"] == path
     (url,) = [each.text for each in page_of(made).all("code") if "/w/ffw1." in each.text]
     events = await lab.operator_events(waiting.execution_id)
     (read,) = [each for each in events if each.event_type is OperatorEventType.TOKEN_READ]
@@ -337,6 +338,30 @@ async def test_a_link_whose_time_is_over_says_so(lab: Lab) -> None:
     await lab.after(2_000)
     await lab.engine.expire_suspension(execution_id=waiting.execution_id)
     assert b"Its time is over. It takes no more answers." in (await Desk(lab.engine).get(link)).body
+
+
+@scenario
+async def test_the_page_of_a_link_has_the_form_of_the_type(lab: Lab) -> None:
+    """Another row, and a form with a fault, decide nothing and keep what was typed."""
+    waiting = await asked(lab, schema=schema_of(list[int]))
+    desk = Desk(lab.engine)
+    made = await desk.post(f"/v1/waits/{path_id(waiting.execution_id)}/publish/link", {"to": "ada"})
+    link = made.json["url"].partition("localhost")[2]
+    page = await desk.get(link)
+    proof = page.body.decode().partition('name="proof" value="')[2].partition('"')[0]
+    async with lab.unchanged("ff_audit"):
+        more = await posted(desk, link, {}, proof=proof, more="f", **{"f.0": "7"})
+        assert (more.status, b'name="f.1"' in more.body) == (200, True)
+        assert b'name="f.0" type="number" inputmode="numeric" step="1" value="7"' in more.body
+        wrong = await posted(desk, link, {}, proof=proof, decision="approved", **{"f.0": "x"})
+        assert (wrong.status, b"is no whole number" in wrong.body) == (422, True)
+    done = await posted(desk, link, {}, proof=proof, decision="approved", **{"f.0": "7"})
+    assert b"Decided: <b>approved</b>" in done.body
+    shown_wait = await lab.engine.show_wait(
+        execution_id=waiting.execution_id, waitpoint_key="publish"
+    )
+    assert shown_wait is not None
+    assert [(each.source_identity, each.said) for each in shown_wait.answers] == [("ada", "[7]")]
 
 
 # --- hostile texts -------------------------------------------------------------------------------

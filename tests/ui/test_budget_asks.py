@@ -76,7 +76,7 @@ async def test_a_raise_and_an_allowance_are_told_and_counted(lab: Lab) -> None:
     page = await shown(desk, FORM)
     answer = {"number": "1", "decision": "approved", "how": "raise", "by": "ada"}
     for wrong in ("", "0", "x", "-5"):
-        async with lab.unchanged():
+        async with lab.unchanged("ff_audit"):
             refused = await sent(desk, FORM, page, **answer, raise_by=wrong)
         assert (refused.status, b'class="flaw"' in refused.body) == (422, True)
     done = await sent(desk, FORM, page, **answer, raise_by="500", comment="go")
@@ -118,7 +118,7 @@ async def test_a_question_that_was_answered_meanwhile_is_told_and_not_answered_a
     await lab.engine.answer_budget_ask(
         budget_id="gpt", dimension="tokens", approve=False, actor="eve"
     )
-    async with lab.unchanged():
+    async with lab.unchanged("ff_audit"):
         late = await sent(desk, FORM, page, number="1", decision="approved", how="once")
     assert late.status == 409
     assert "Meanwhile: Rejected by eve." in text_of(page_of(late))
@@ -133,7 +133,7 @@ async def test_a_shared_budget_is_answered_only_for_all_namespaces(lab: Lab) -> 
     page = await shown(desk, FORM, headers=own)
     assert "only a token for all of them may answer" in text_of(page)
     assert "Approve" not in [each.text for each in page.all("button")]
-    async with lab.unchanged():
+    async with lab.unchanged("ff_audit"):
         refused = await posted(desk, FORM, own, number="1", decision="rejected")
     assert refused.status == 403
     foreign = await token(lab, "approve", namespaces=("b",))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from urllib.parse import quote
 
 import pytest
 
+from flowfabric.model.feed import EventKind
 from flowfabric.model.flow import OnSatisfied, Quorum
 from flowfabric.server.routes.values import path_id
+from flowfabric.server.streams.watches import topics_of
+from flowfabric.server.ui.views.flow import flow_of
+from flowfabric.server.ui.views.flow_address import asked_of
 from tests.support.flows import Graph, arrows, edge, node, pump, submit
 from tests.support.following import Follower
 from tests.support.http import Desk
@@ -82,6 +87,20 @@ async def test_a_long_list_of_flows_has_pages(lab: Lab) -> None:
     (following,) = [a["href"] for t, a in page.elements if a.get("rel") == "next"]
     page = await shown(desk, following)
     assert len([each for each in page.all("tr") if "data-id" in each.attributes]) == 1
+
+
+@scenario
+async def test_a_caller_of_several_namespaces_sees_one_and_chooses(lab: Lab) -> None:
+    for name in "abc":
+        await lab.engine.create_flow(flow_kind=f"of-{name}", namespace=name)
+    made = await lab.engine.create_access_token(name="x", scopes=("read",), namespaces=("a", "b"))
+    bearer = {"Authorization": f"Bearer {made.token.reveal()}"}
+    desk = Desk(lab.engine)
+    for path, kind in (("/ui/flows", "of-a"), ("/ui/flows?namespace=b", "of-b")):
+        page = await shown(desk, path, headers=bearer)
+        assert [each.text for each in page.all("b") if each.text.startswith("of-")] == [kind]
+        assert [each.text for each in page.all("a") if each.text in "abc"] == ["a", "b"]
+    await shown(desk, "/ui/flows?namespace=c", 403, headers=bearer)
 
 
 # --- a flow node by node -----------------------------------------------------------------------
@@ -272,6 +291,28 @@ async def test_an_end_redraws_the_page_of_its_flow(lab: Lab) -> None:
     await follower.leave()
 
 
+@scenario
+async def test_a_beginning_rings_for_the_flows_of_its_partition(lab: Lab) -> None:
+    graph = await submit(lab, "ab", arrows("a>b"))
+    found = await lab.engine.describe_flow_graph(flow_id=graph.flow_id)
+    topics = flow_of(found, asked_of("/ui/flows/x", {}), lab.now).topics
+    await graph.start("a")
+    page = await lab.engine.read_events()
+    begun = next(each for each in page.events if each.kind is EventKind.LEASE)
+    assert begun.subject == graph.ids["a"]
+    assert {*topics} & topics_of(begun)
+
+
+@scenario
+async def test_a_flow_that_is_over_asks_nothing_more(lab: Lab) -> None:
+    graph = await submit(lab, "a")
+    for is_over in (False, True):
+        found = await lab.engine.describe_flow_graph(flow_id=graph.flow_id)
+        assert flow_of(found, asked_of("/ui/flows/x", {}), lab.now).is_quiet is is_over
+        if not is_over:
+            await graph.complete("a")
+
+
 # --- what goes wrong ---------------------------------------------------------------------------
 
 
@@ -331,6 +372,16 @@ async def test_choices_of_an_address_survive_every_link(lab: Lab) -> None:
     assert 'width="1560"' in (await desk.get(tabs["waterfall"])).body.decode()
     larger = next(a["href"] for _, a in page.elements if a.get("data-zoom") == "+")
     assert "zoom=200" in larger
+
+
+@scenario
+async def test_every_address_begins_with_the_prefix_of_a_proxy(lab: Lab) -> None:
+    graph = await submit(lab, "ab", arrows("a>b"))
+    desk = Desk(lab.engine, public_url="https://localhost/ff")
+    for tab in ("graph", "list", "waterfall"):
+        reply = await desk.get(address(graph, tab=tab, node=path_id(graph.ids["a"])))
+        found = re.findall(r'(?:href|action)="(/[^"]*)"', reply.body.decode())
+        assert {each.split("/")[1] for each in found} == {"ff"}
 
 
 @scenario

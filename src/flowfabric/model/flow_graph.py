@@ -157,7 +157,7 @@ class FlowGraph(Record, frozen=True):
 
     `is_folded`: it has more members, or more edges, than were asked for one by one: then it has
     `groups` and `group_edges`, else `nodes` and `edges`. `has_edges`: false where the caller has
-    those of this `graph_revision` already.
+    those of this `graph_revision` already. `partition`: in the ids of all its members.
     """
 
     flow: FlowSnapshot  # with the edge groups of the nodes that are drawn
@@ -168,6 +168,7 @@ class FlowGraph(Record, frozen=True):
     group_edges: tuple[GroupEdge, ...] = ()
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[GraphEdge, ...] = ()
+    partition: int | None = None
 
 
 class FlowMember(Record, frozen=True):

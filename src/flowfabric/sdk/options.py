@@ -207,6 +207,7 @@ class TaskOptions:
                     raise InvalidInput(f"{name}: needs unique", field=name)
             if order.settings.on_conflict is not OnConflict.EXISTING:
                 raise InvalidInput("on_conflict: needs unique", field="on_conflict")
+        _check_gathering(order.settings)
         return order
 
     def _batch(self) -> tuple[int | None, int | None]:
@@ -319,6 +320,24 @@ def _category(kind: object) -> str:
     if not isinstance(kind, str):
         raise InvalidInput(f"retry_on: {shown(kind)} is no exception class", field="retry_on")
     return check_name(kind, field="retry_on")
+
+
+def _check_gathering(settings: NewUnique) -> None:
+    """What contradicts a start that submits move: refused where the task is written, and not only
+    at each submit."""
+    debounce, longest = settings.debounce_ms, settings.debounce_max_ms
+    if longest is not None and (debounce is None or longest < debounce):
+        detail = "debounce_max: needs a debounce, and is not below it"
+        raise InvalidInput(detail, field="debounce_max")
+    if debounce is not None and settings.batch_items is not None:
+        raise InvalidInput("batch: give it or debounce, not both", field="batch")
+    if debounce is None and settings.batch_items is None:
+        return
+    if settings.on_conflict is not OnConflict.EXISTING:
+        detail = "on_conflict: with debounce or batch a submit is taken in"
+        raise InvalidInput(detail, field="on_conflict")
+    if settings.while_ is UniqueWhile.UNFINISHED:
+        raise InvalidInput("while_: with debounce or batch it can only be waiting", field="while_")
 
 
 def _optional_ms(value: Duration | None, field: str) -> int | None:

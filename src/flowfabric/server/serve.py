@@ -15,6 +15,7 @@ from typing import Any, Final, Self, cast
 from flowfabric.api.backend import EngineBackend
 from flowfabric.errors import InvalidInput
 from flowfabric.server.access.guard import Guard
+from flowfabric.server.access.proxies import PEER
 from flowfabric.server.app import Application
 from flowfabric.server.exchange import Receive, Scope, Send
 from flowfabric.server.opening import check_certificate, check_exposed, check_guarded
@@ -103,15 +104,14 @@ class Server:
         assert self._socket is not None  # noqa: S101 - `bind` has set it
         self.service.pulse.start()
         config = uvicorn.Config(
-            self.application,
+            self._behind_proxies(),
             http=cast("Any", partial(Connection, Crowd(self.settings))),
             loop="none",
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
-            proxy_headers=bool(self.settings.trusted_proxies),
-            forwarded_allow_ips=list(self.settings.trusted_proxies),
+            proxy_headers=False,
             timeout_keep_alive=self.settings.keepalive_s,
             backlog=_BACKLOG,
             ssl_certfile=self.settings.tls_cert,
@@ -124,6 +124,22 @@ class Server:
             await asyncio.sleep(0.001)
         if self._serving.done():
             await self._serving  # raises what kept it from starting
+
+    def _behind_proxies(self) -> Asgi:
+        """The application, asked as by the callers of proxies that are trusted."""
+        trusted = list(self.settings.trusted_proxies)
+        if not trusted:
+            return self.application
+        from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+        inner = ProxyHeadersMiddleware(cast("Any", self.application), trusted)
+
+        async def with_peer(scope: Scope, receive: Receive, send: Send) -> None:
+            client = scope.get("client")
+            scope[PEER] = client[0] if client else None
+            await cast("Any", inner)(scope, receive, send)
+
+        return with_peer
 
     def renew_certificate(self) -> None:
         """Use the files of the certificate as they are now, for new connections."""

@@ -22,6 +22,7 @@ from flowfabric.errors import (
     StoreUnavailable,
     TooManyStreams,
     TooManyWaits,
+    Unauthorized,
 )
 from flowfabric.ids import new_name
 from flowfabric.metrics.pulse import Pulse
@@ -36,6 +37,7 @@ from flowfabric.server.access.sessions import require_own_page
 from flowfabric.server.exchange import Call
 from flowfabric.server.hints import HintLog
 from flowfabric.server.metering import Metering
+from flowfabric.server.oidc.client import provider_of
 from flowfabric.server.patience import Endings, Patience
 from flowfabric.server.places import Place
 from flowfabric.server.routes.route import Route, Size
@@ -77,6 +79,7 @@ class Service:
         self.rates = Rates(settings)
         self.guard: Guard = guard or TokenGuard(engine, self.rates, settings)
         self.once = OnceLinks()
+        self.provider = provider_of(settings)
         self.border = Border(engine)
         self.refusals = RefusalLog(engine)
         self.hints = HintLog(engine, new_name("server"))
@@ -191,7 +194,8 @@ class Service:
         where it is not that of the route. A browser that has shown nothing yet is sent to sign in.
         """
         route = call.route
-        if route is None or (route.is_page and call.method in SAFE and not call.caller.is_known):
+        has_shown_none = not call.caller.is_known and isinstance(error, Unauthorized)
+        if route is None or (route.is_page and call.method in SAFE and has_shown_none):
             return
         self.refusals.note(call.origin, action or route.operation or route.name, error)
 

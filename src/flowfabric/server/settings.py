@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, get_type_hints
 from flowfabric.errors import InvalidInput
 from flowfabric.model.checks import check_flag, check_integer, check_list, check_text
 from flowfabric.model.record import Record, defaults_of
+from flowfabric.server.access.grants import grants_of
+from flowfabric.server.addresses import is_safe
 
 _TEXT_BYTES: Final = 1_024
 _YEAR_MS: Final = 31_536_000_000
@@ -125,6 +127,27 @@ class ServerSettings(Record, frozen=True, kw_only=True):
     session_max_ms: Annotated[int, _duration("and after so long in any case", 60_000, _YEAR_MS)] = (
         604_800_000
     )
+    oidc_issuer: Annotated[
+        str | None, _text("the identity provider that people sign in with: `https://…`")
+    ] = None
+    oidc_client_id: Annotated[str | None, _text("the name of this server there")] = None
+    oidc_client_secret_file: Annotated[
+        str | None, _text("a file with its secret there; without one it has none")
+    ] = None
+    oidc_name_claim: Annotated[
+        str, _text("the claim by which a person is known; it must be one person's for good")
+    ] = "sub"
+    oidc_groups_claim: Annotated[str, _text("the claim with the groups of a person")] = "groups"
+    oidc_groups: Annotated[
+        tuple[str, ...],
+        _words("what groups allow: `GROUP=SCOPE+…`, `GROUP=SCOPE@NAMESPACE+…`; the first counts"),
+    ] = ()
+    trusted_user_header: Annotated[
+        str | None, _text("a header with the name of a person whom a trusted proxy has signed in")
+    ] = None
+    trusted_groups_header: Annotated[
+        str | None, _text("the same with their groups, with commas between them")
+    ] = None
     audit_retention_ms: Annotated[
         int, _duration("how long entries of the audit trail are kept", 60_000, 100 * _YEAR_MS)
     ] = 31_536_000_000
@@ -153,6 +176,28 @@ class ServerSettings(Record, frozen=True, kw_only=True):
             raise InvalidInput("public_url: expected https://host…", field="public_url")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidInput("tls_key: give tls_cert and tls_key, or none", field="tls_key")
+        self._check_people()
+
+    def _check_people(self) -> None:
+        """What is needed to know people."""
+        grants_of(self.oidc_groups)
+        if self.oidc_issuer is not None:
+            if not is_safe(self.oidc_issuer) or "?" in self.oidc_issuer:
+                raise InvalidInput("oidc_issuer: expected https://…", field="oidc_issuer")
+            for field in ("oidc_client_id", "public_url", "oidc_groups"):
+                if not getattr(self, field):
+                    detail = f"{field}: oidc_issuer needs it"
+                    raise InvalidInput(detail, field=field)
+        if self.trusted_user_header is not None:
+            for field in ("trusted_proxies", "oidc_groups", "trusted_groups_header"):
+                if not getattr(self, field):
+                    detail = f"{field}: trusted_user_header needs it"
+                    raise InvalidInput(detail, field=field)
+
+    @property
+    def knows_people(self) -> bool:
+        """Whether people sign in without a token: then nothing is open to callers without proof."""
+        return self.oidc_issuer is not None or self.trusted_user_header is not None
 
 
 class Setting(Record, frozen=True):

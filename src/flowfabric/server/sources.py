@@ -17,6 +17,7 @@ from flowfabric.server.settings import SETTINGS, Form, ServerSettings, Setting
 PREFIX: Final = "FLOWFABRIC_SERVER_"
 DEFAULT_FILE: Final = "flowfabric.toml"
 _TABLE: Final = "server"
+_OIDC: Final = "oidc"
 _FLAGS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -89,11 +90,40 @@ def _of_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
     table = document.get(_TABLE, {})
     if not isinstance(table, dict):
         raise InvalidInput(f"config: {path!s:.300}: [{_TABLE}] is a table", field="config")
+    table = _flat(table)
     for key in table:
         if key not in SETTINGS:
             what = f"config: {path!s:.300}: {key!s:.80} is no setting of [{_TABLE}]"
             raise InvalidInput(what + _nearest(key, SETTINGS), field=key)
     return table
+
+
+def _flat(table: dict[str, Any]) -> dict[str, Any]:
+    """With the keys of `[server.oidc]` as settings `oidc_…`, and its table of groups as words."""
+    oidc = table.get(_OIDC)
+    if not isinstance(oidc, dict):
+        return table
+    groups = oidc.get("groups")
+    if isinstance(groups, dict):
+        oidc = {**oidc, "groups": [_grant(name, value) for name, value in groups.items()]}
+    rest = {key: value for key, value in table.items() if key != _OIDC}
+    return {**rest, **{f"{_OIDC}_{key}": value for key, value in oidc.items()}}
+
+
+def _grant(group: str, value: Any) -> str:
+    """A row of the table of groups: { scopes = […], namespaces = […] }."""
+    field = f"{_OIDC}_groups"
+    is_table = isinstance(value, dict) and {"scopes"} <= value.keys() <= {"scopes", "namespaces"}
+    lists = list(value.values()) if is_table else [None]
+    if not all(isinstance(each, list) and all(map(_is_word, each)) for each in lists):
+        what = f"{field}: {group!s:.80}: expected {{ scopes = […], namespaces = […] }}"
+        raise InvalidInput(what, field=field)
+    spaces = "@" + "+".join(value["namespaces"]) if "namespaces" in value else ""
+    return f"{group}={'+'.join(value['scopes'])}{spaces}"
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and value != "" and not set("+@") & set(value)
 
 
 def _nearest(word: str, known: Any) -> str:

@@ -104,6 +104,14 @@ async def two_members(lab: Lab) -> str:
     return (await submit(lab, "ab")).flow_id
 
 
+async def lost_member(lab: Lab) -> str:
+    """A flow with a member that has failed."""
+    flow_id = await two_members(lab)
+    claimed = await lab.claim()
+    await lab.engine.fail(claimed.handle, reason="x", failure_class="permanent")
+    return flow_id
+
+
 async def other(lab: Lab) -> str:
     return "other"
 
@@ -265,6 +273,7 @@ CALLS: Final[dict[str, tuple[Act, str, dict[str, Any]]]] = {
     "rotate_waitpoint_hmac_secret_all": (other, "new_kid", {}),
     "cancel_flow": (two_members, "flow_id", STOP),
     "cancel_flow_header": (two_members, "flow_id", STOP),
+    "retry_flow": (lost_member, "flow_id", REASON),
     "set_execution_tag": (created, "execution_id", {"key": "a.b", "value": "c"}),
     "set_flow_tag": (two_members, "flow_id", {"key": "a.b", "value": "c"}),
     "set_flow_tags": (two_members, "flow_id", {"tags": {"a.b": "c"}}),

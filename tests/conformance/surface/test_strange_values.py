@@ -17,6 +17,7 @@ from flowfabric.api.leases import Fail
 from flowfabric.api.operation import OPERATIONS
 from flowfabric.api.waits import Signal, SuspendRequest
 from flowfabric.errors import FlowFabricError, InvalidInput, StoreError
+from flowfabric.model.audit import Refusals
 from flowfabric.model.flow import AnySucceeded, OnSatisfied, Quorum
 from flowfabric.model.journal import CodeMark, EntryError, NewEntry
 from flowfabric.model.log_lines import LogBatch, NewLine
@@ -67,6 +68,15 @@ STRANGE: tuple[Any, ...] = (
 
 # What makes up a call that could succeed, by the name of the argument. A call that would end,
 # wait or switch something that the others need is made about an execution that does not exist.
+REFUSED = Refusals(
+    actor="ada",
+    address="",
+    action="GET /v1/lanes",
+    code="missing_scope",
+    request_id="r",
+    namespace="default",
+    times=1,
+)
 USUAL: dict[str, Any] = {
     "action": "release",
     "actor": "ada",
@@ -133,7 +143,9 @@ USUAL: dict[str, Any] = {
     "quota_policy_id": "quota",
     "reason": "waiting_for_budget",
     "requests": (),
+    "refusals": (REFUSED,),
     "schedule_id": "unknown",
+    "fingerprint": "0123456789abcdef",
     "schedules": (),
     "scopes": ("read",),
     "secret_hex": "ab" * 32,

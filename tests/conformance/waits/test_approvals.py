@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowfabric.api.waits import Fresh
+from flowfabric.api.waits import Fresh, SuspendRequest, UsePending
 from flowfabric.errors import InvalidCursor, InvalidInput
 from flowfabric.model.record import replace
 from flowfabric.model.state import BlockingReason
@@ -143,6 +143,23 @@ async def test_approvals_are_listed_newest_first_in_pages(lab: Lab) -> None:
     assert [each.execution_id for each in away.items] == [there.execution_id]
     async with lab.refuses(InvalidCursor, "cursor"):
         await lab.engine.list_approvals(cursor="x")
+
+
+@scenario
+async def test_an_answer_of_a_budget_is_no_approval(lab: Lab) -> None:
+    """The question is answered, and the engine tells those that asked."""
+    await lab.engine.create_budget(
+        budget_id="b", dimensions=["a"], hard_limits=[1], soft_limits=[0], on_hard_limit="ask"
+    )
+    claimed = await lab.started()
+    asked = await lab.engine.ask_budget(claimed.handle, budget_id="b", amounts={"a": 2})
+    place = UsePending(asked.waitpoint_id, asked.waitpoint_key)
+    wait = SuspendRequest(resume_condition=Single(asked.waitpoint_key), waitpoints=(place,))
+    await lab.engine.suspend(claimed.handle, wait)
+    await lab.engine.answer_budget_ask(budget_id="b", dimension="a", approve=True, once=True)
+    await lab.direct.move_due()
+    assert (await lab.state(claimed.execution_id)).value == "waiting"
+    assert (await lab.engine.list_approvals()).items == ()
 
 
 @scenario

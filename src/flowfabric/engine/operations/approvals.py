@@ -15,6 +15,7 @@ from flowfabric.engine.operations.performing import answers
 from flowfabric.engine.operations.wait_reads import check_reason, newest_with_key
 from flowfabric.kernel.explain.waits import in_words, lines_of, progress_of
 from flowfabric.kernel.wait.condition import names_for
+from flowfabric.kernel.wait.signal import SYSTEM
 from flowfabric.model.approvals import ApprovalGiven, WaitAnswer, WaitShown
 from flowfabric.model.checks import check_integer, check_name
 from flowfabric.model.event import SignalEvent
@@ -158,6 +159,7 @@ async def _newest(
     reader: Reader, namespace: str | None, end: Position, limit: int
 ) -> tuple[list[tuple[Position, SignalEvent]], Position]:
     """The newest up to a place, and the place behind which all were looked at."""
+    # What the engine itself signals, as the answer of a budget, is no approval.
     only: tuple[tuple[str, tuple[str, ...]], ...] = (("signal_name", APPROVALS),)
     if namespace is not None:
         only = (*only, ("namespace", (namespace,)))
@@ -166,7 +168,7 @@ async def _newest(
     for step in _STEPS:
         after = max(BEFORE_ALL, until - step)
         rows = await reader.read_log(_LOG, LogQuery(after=after, until=until, only=only))
-        found += reversed(rows)
+        found += (each for each in reversed(rows) if each[1].source_type != SYSTEM)
         until = after
         if len(found) > limit or until <= BEFORE_ALL:
             break

@@ -85,6 +85,7 @@ async def _in_full(reader: Reader, flow: FlowRow, asks_edges: bool, partitions: 
         levels=tuple(GraphLevel(rank, rank, rank, ranks[rank]) for rank in sorted(ranks)),
         nodes=nodes,
         edges=tuple(map(_edge, edges)),
+        partition=partition_of(flow.flow_id, partitions),
     )
 
 
@@ -149,6 +150,7 @@ async def _folded(reader: Reader, flow: FlowRow, asks_edges: bool, partitions: i
         levels=_levels(folds),
         groups=groups,
         group_edges=tuple(GroupEdge(*ends, count) for ends, count in between.items()),
+        partition=partition_of(flow.flow_id, partitions),
     )
 
 

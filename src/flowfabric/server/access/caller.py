@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from flowfabric.api.operation import Scope
@@ -9,6 +10,7 @@ from flowfabric.errors import InvalidInput, MissingNamespace, MissingScope, Unau
 from flowfabric.model.access import AccessToken, granted
 from flowfabric.model.record import Record, replace
 from flowfabric.model.session import Session, Way
+from flowfabric.server.access.grants import Grant, grant_for
 
 EVERYTHING: Final = frozenset(Scope)
 
@@ -72,14 +74,23 @@ def caller_with(token: AccessToken) -> Caller:
     )
 
 
-def caller_in(session: Session) -> Caller:
-    """Whose session it is: what a token allows, allows the session that was begun with it."""
+def caller_in(session: Session, grants: Sequence[Grant]) -> Caller:
+    """Whose session it is: what a token allows, allows the session that was begun with it. A person
+    has what the configuration grants at present; `Unauthorized` if it is nothing."""
     if session.token is not None:
         return replace(caller_with(session.token), session=session)
     if session.way is Way.LINK:  # the link came from the terminal of this very program
         actor = f"user:{session.subject}"
         return Caller(actor=actor, scopes=EVERYTHING, namespaces=None, session=session)
-    raise Unauthorized
+    grant = grant_for(session.roles, grants)
+    if grant is None:
+        raise Unauthorized
+    return Caller(
+        actor=f"user:{session.subject}",
+        scopes=granted(grant.scopes),
+        namespaces=None if grant.namespaces is None else frozenset(grant.namespaces),
+        session=session,
+    )
 
 
 ANYBODY: Final = Caller(actor=None, scopes=frozenset(), namespaces=frozenset(), is_known=False)

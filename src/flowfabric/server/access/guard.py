@@ -24,6 +24,8 @@ from flowfabric.server.access.caller import (
     caller_in,
     caller_with,
 )
+from flowfabric.server.access.grants import grants_of
+from flowfabric.server.access.proxies import is_vouched_for
 from flowfabric.server.access.rates import Rates
 from flowfabric.server.access.sessions import text_of
 from flowfabric.server.settings import ServerSettings
@@ -102,6 +104,7 @@ class TokenGuard:
         self._engine = engine
         self._rates = rates
         self._settings = settings
+        self._grants = grants_of(settings.oidc_groups)
         self._now = now
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._changes = 0
@@ -131,8 +134,8 @@ class TokenGuard:
         self._looked_at = None
 
     async def has_tokens(self) -> bool:
-        """Whether a token was ever made."""
-        if self._has_tokens:
+        """Whether a token was ever made, or people sign in otherwise."""
+        if self._has_tokens or self._settings.knows_people:
             return True
         now = self._now()
         if self._looked_at is None or now - self._looked_at >= _LOOK_S:
@@ -147,7 +150,7 @@ class TokenGuard:
         if not given:
             text = text_of(self._settings, call)
             found = None if text is None else await self._in_session(text, call.address)
-            if found is not None:
+            if found is not None and is_vouched_for(self._settings, call, found):
                 return found
             return ANYBODY if await self.has_tokens() else UNGUARDED
         value = given[0].strip()
@@ -166,7 +169,7 @@ class TokenGuard:
         asked = self._changes
         try:
             session = await self._engine.call(ReadSession(text=Token(text)))
-            caller = caller_in(session)
+            caller = caller_in(session, self._grants)
         except Unauthorized:
             return None
         await self._keep(mark, caller, session.ends_at, asked)

@@ -28,6 +28,7 @@ _SHARE: Final = 4  # a look that takes long is taken so many times more seldom
 _PAUSE_S: Final = 2.0  # before another look, where the store was away
 _WAIT_MS: Final = 30_000
 _EXECUTION: Final = (EventKind.LEASE, EventKind.SIGNAL, EventKind.OPERATOR, EventKind.COMPLETION)
+_OF_FLOWS: Final = (EventKind.FLOW, EventKind.OPERATOR)
 _TICK: Final = "tick:"
 _PACE: Final = "pace:"
 # Which topics ring with an event of a kind, besides that of its execution and its flow.
@@ -47,11 +48,11 @@ def topics_of(event: Event) -> set[str]:
     found = set(_OF_KIND[event.kind])
     if event.kind in _EXECUTION:
         found.add(f"execution:{event.subject}")
-    if event.kind in (
-        EventKind.FLOW,
-        EventKind.OPERATOR,
-    ):  # tags of a flow, for one, are set by hand
+    if event.kind in _OF_FLOWS:
         found.add(f"flow:{event.subject}")
+    if event.kind is EventKind.LEASE and event.subject.startswith("{fp:"):
+        # it names no flow, but the members of one are all on its partition
+        found.add(f"partition:{event.subject[4:].partition('}')[0]}")
     for name, topic in (("flow_id", "flow"), ("execution_id", "execution")):
         if isinstance(value := event.details.get(name), str):
             found.add(f"{topic}:{value}")
@@ -82,6 +83,12 @@ class Watch:
         self.bell = asyncio.Event()
         self.has_looked = asyncio.Event()
         self._look = look
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """Topics that are known by what was seen."""
+        found: tuple[str, ...] = getattr(self.seen, "topics", ())
+        return found
 
     @property
     def place(self) -> str:
@@ -177,7 +184,7 @@ class Watches:
         """Something happened to these."""
         rang = set(topics)
         for watch, _ in self._open.values():
-            if not rang.isdisjoint(watch.topics):
+            if not rang.isdisjoint((*watch.topics, *watch.more)):
                 watch.bell.set()
 
     def _hear(self) -> None:

@@ -14,6 +14,7 @@ from flowfabric.server.ui.doing import bulk as doing_bulk
 from flowfabric.server.ui.doing import execution as doing_execution
 from flowfabric.server.ui.live import LiveRoutes
 from flowfabric.server.ui.login import LOGIN_ROUTES
+from flowfabric.server.ui.login_oidc import OIDC_ROUTES
 from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
 from flowfabric.server.ui.reading import (
@@ -57,6 +58,7 @@ UI_ROUTES: Final[tuple[Route, ...]] = (
     *LiveRoutes(_PAGES).routes,
     *(action.route() for action in ACTIONS),
     *LOGIN_ROUTES,
+    *OIDC_ROUTES,
     Route(
         method="GET",
         path="/ui/static/{name}",

@@ -6,51 +6,49 @@ from typing import TYPE_CHECKING, Final
 
 from flowfabric.api.sessions import EndSession, OpenSession
 from flowfabric.errors import CrossSiteRequest, Unauthorized
-from flowfabric.model.record import Record, replace
 from flowfabric.model.session import Way
 from flowfabric.model.suspension import Token
+from flowfabric.server.access.grants import grant_for, grants_of
 from flowfabric.server.access.origin import comes_from_own_page
-from flowfabric.server.access.sessions import set_cookie, text_of
+from flowfabric.server.access.proxies import named_by_proxy
+from flowfabric.server.access.sessions import set_cookie
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.routes.route import Repeat, Route, Size
-from flowfabric.server.ui.forms import fields_of, is_local, redirect
+from flowfabric.server.ui.entering import (
+    HOME,
+    Entrance,
+    entrance,
+    former_of,
+    signed_in,
+    wanted_page,
+)
+from flowfabric.server.ui.forms import fields_of, redirect
 from flowfabric.server.ui.pages import HTML
 
 if TYPE_CHECKING:
     from flowfabric.server.service import Service
 
-_HOME: Final = "/ui"
 _LOGIN: Final = "/ui/login"
 _LOCAL: Final = "local"  # the person at the terminal that printed a link
 # What a browser has kept of the pages of a session goes with it.
 _FORGET: Final = (b"clear-site-data", b'"cache"')
 
 
-class Entrance(Record, frozen=True, kw_only=True):
-    """The page to sign in on. `wanted`: the page that comes after it."""
-
-    wanted: str
-    wrong: str | None = None
-
-
-def wanted_page(text: str) -> str:
-    """The page that was asked for, if it is one of ours; else the first one."""
-    return text if is_local(text) else _HOME
-
-
 async def show(service: Service, call: Call) -> Answer:
     """The page that asks for a token; with `once`, the way in for the reader of a terminal."""
-    wanted = wanted_page(dict(call.query).get("next", _HOME))
+    wanted = wanted_page(dict(call.query).get("next", HOME))
     once = dict(call.query).get("once")
+    if call.method == "GET" and once is None and (known := _person(service, call)) is not None:
+        return await signed_in(service, call, known, wanted)
     if once is None or call.method != "GET":
-        return _page(service, call, Entrance(wanted=wanted))
+        return entrance(service, call, Entrance(wanted))
     service.rates.require_trials(call.address)
     if not service.once.take(once):
         service.rates.failed(call.address)
         wrong = "This link is not good any more: each is good once, for a minute."
-        return _page(service, call, Entrance(wanted=wanted, wrong=wrong))
-    request = OpenSession(way=Way.LINK.value, subject=_LOCAL, replaces=_former(service, call))
-    return await _signed_in(service, call, request, wanted)
+        return entrance(service, call, Entrance(wanted, wrong))
+    request = OpenSession(way=Way.LINK.value, subject=_LOCAL, replaces=former_of(service, call))
+    return await signed_in(service, call, request, wanted)
 
 
 async def login(service: Service, call: Call) -> Answer:
@@ -61,44 +59,37 @@ async def login(service: Service, call: Call) -> Answer:
     wanted = wanted_page(form.text("next"))
     service.rates.require_trials(call.address)
     shown = Token(form.text("token"))
-    request = OpenSession(way=Way.TOKEN.value, token=shown, replaces=_former(service, call))
+    request = OpenSession(way=Way.TOKEN.value, token=shown, replaces=former_of(service, call))
     try:
-        return await _signed_in(service, call, request, wanted)
+        return await signed_in(service, call, request, wanted)
     except Unauthorized as error:
         service.rates.failed(call.address)
         service.note_refusal(call, error)
     wrong = "This token opens nothing."
-    return _page(service, call, Entrance(wanted=wanted, wrong=wrong))
-
-
-async def _signed_in(service: Service, call: Call, request: OpenSession, wanted: str) -> Answer:
-    settings = service.settings
-    idle_ms, life_ms = settings.session_idle_ms, settings.session_max_ms
-    made = await service.engine.call(replace(request, idle_ms=idle_ms, life_ms=life_ms))
-    life_ms = made.session.ends_at - made.session.created_at
-    cookie = set_cookie(settings, call, made.text.reveal(), life_ms)
-    return redirect(service, wanted, cookie)
+    return entrance(service, call, Entrance(wanted, wrong))
 
 
 async def logout(service: Service, call: Call) -> Answer:
     """End the session of this browser, on every server."""
-    former = _former(service, call)
+    former = former_of(service, call)
     if former is not None and call.caller.session is not None:
         await service.engine.call(EndSession(text=former))
     return redirect(service, _LOGIN, set_cookie(service.settings, call, "", 0), _FORGET)
 
 
-def _former(service: Service, call: Call) -> Token | None:
-    """The session that the browser has, if any: it is never used for another."""
-    text = text_of(service.settings, call)
-    return None if text is None else Token(text)
-
-
-def _page(service: Service, call: Call, view: Entrance) -> Answer:
-    from flowfabric.server.ui.rendering import alone  # a program without a server needs none
-
-    status = 200 if view.wrong is None else Unauthorized.status
-    return alone(service, call, "login.html", view, title="Sign in", status=status)
+def _person(service: Service, call: Call) -> OpenSession | None:
+    """A session for the person that a proxy has signed in, if that person may do anything."""
+    named = named_by_proxy(service.settings, call)
+    grants = grants_of(service.settings.oidc_groups)
+    if named is None or grant_for(named.groups, grants) is None:
+        return None
+    known = {each.group for each in grants}
+    return OpenSession(
+        way=Way.PROXY.value,
+        subject=named.name,
+        roles=tuple(each for each in dict.fromkeys(named.groups) if each in known),
+        replaces=former_of(service, call),
+    )
 
 
 LOGIN_ROUTES: Final = (

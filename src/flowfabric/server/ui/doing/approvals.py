@@ -163,10 +163,19 @@ async def link(service: Service, call: Call, form: Form) -> Answer:
     token = await ask(service, call, request)
     view = wait_form(shown, call.caller)
     if token is None:
-        return await _late(service, call, view)
+        return await _late(service, _at_wait(call), view)
     text = make_link(Address(shown.execution_id, shown.waitpoint_id, token))
     url = f"{origin_of(service, call)}/w/{text}"
-    return await _again(service, call, replace(view, link=url, link_to=to or ""), 200)
+    return await _again(service, _at_wait(call), replace(view, link=url, link_to=to or ""), 200)
+
+
+def _at_wait(call: Call) -> Call:
+    """The same call as if it were for the page of the wait, whose forms and live parts it has."""
+    path = call.scope["path"].removesuffix("/link")
+    raw = (call.scope.get("raw_path") or b"").removesuffix(b"/link")
+    there = Call({**call.scope, "path": path, "raw_path": raw}, call.receive, call.request_id)
+    there.caller, there.route, there.params = call.caller, call.route, call.params
+    return there
 
 
 # --- a question of a budget ----------------------------------------------------------------------

@@ -169,6 +169,12 @@ class Flow(Record, frozen=True, kw_only=True):
     is_absent: bool  # the member that the address names is none of this flow
     cancels: tuple[Cancel, ...]
     failed: int
+    topics: tuple[str, ...] = ()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether time alone changes nothing: nothing is left to happen."""
+        return self.ended == self.many > 0
 
 
 def flow_of(
@@ -226,6 +232,7 @@ def flow_of(
         is_absent=bool(asked.node) and member is None,
         cancels=_cancels(flow, counts),
         failed=sum(many for state, many in counts.items() if state in _LOST),
+        topics=_topics(graph),
     )
 
 
@@ -339,6 +346,11 @@ def _alike(graph: FlowGraph, asked: Asked) -> Choice | None:
         return None
     href = asked.address(is_folded=not asked.is_folded, fold=None)
     return Choice("fold like nodes", href, asked.is_folded)
+
+
+def _topics(graph: FlowGraph) -> tuple[str, ...]:
+    """What rings when a member begins: its partition, which the id of any member tells."""
+    return () if graph.partition is None else (f"partition:{graph.partition}",)
 
 
 def _zooms(asked: Asked) -> tuple[Choice, ...]:
