@@ -24,6 +24,7 @@ from flowfabric.server.routes.asking import ask
 from flowfabric.server.routes.route import Reach
 from flowfabric.server.routes.values import full_id, is_id
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.doing.flows import ACTIONS as ACTIONS
 from flowfabric.server.ui.pages import Page
 from flowfabric.server.ui.views.flow import Flow, flow_of
@@ -66,7 +67,7 @@ async def flow(service: Service, call: Call) -> Flow:
     return flow_of(
         graph,
         asked,
-        await service.engine.server_time_ms(),
+        await now_of(service, call),
         member=member,
         why=await _why(service, call, member),
         page=await _listed(service, call, graph, asked),
