@@ -6,14 +6,13 @@ import os
 import resource
 import selectors
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from flowfabric.clock import monotonic
+from tests.chaos.nursery import Born
 
 ROOT = Path(__file__).parents[2]
 WORKER = "tests.chaos.worker_process"
@@ -34,17 +33,11 @@ class WorkerProcess:
         self.name = name
         self.said: list[list[str]] = []
         self._rest = b""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *words],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._process = Born(str(ROOT), module, words)
         os.set_blocking(self.pipe.fileno(), False)
 
     @property
     def pipe(self) -> IO[bytes]:
-        assert self._process.stdout is not None
         return self._process.stdout
 
     def heard(self, word: str) -> int:
@@ -59,7 +52,7 @@ class WorkerProcess:
         self.said += [line.decode().split(" ") for line in lines if line]
 
     def is_running(self) -> bool:
-        return self._process.poll() is None
+        return self._process.is_running()
 
     def wait_for_end(self) -> None:
         """Until it has killed itself; hear its last words."""
@@ -77,17 +70,15 @@ class WorkerProcess:
 
     def tell(self, line: str) -> None:
         """A line on its standard input."""
-        assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
 
     def kill(self) -> None:
         """kill -9, and hear its last words."""
-        self._process.kill()
+        self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         self.listen()
         self.pipe.close()
-        assert self._process.stdin is not None
         self._process.stdin.close()
 
 

@@ -340,6 +340,30 @@ async def test_a_link_whose_time_is_over_says_so(lab: Lab) -> None:
     assert b"Its time is over. It takes no more answers." in (await Desk(lab.engine).get(link)).body
 
 
+@scenario
+async def test_the_page_of_a_link_has_the_form_of_the_type(lab: Lab) -> None:
+    """Another row, and a form with a fault, decide nothing and keep what was typed."""
+    waiting = await asked(lab, schema=schema_of(list[int]))
+    desk = Desk(lab.engine)
+    made = await desk.post(f"/v1/waits/{path_id(waiting.execution_id)}/publish/link", {"to": "ada"})
+    link = made.json["url"].partition("localhost")[2]
+    page = await desk.get(link)
+    proof = page.body.decode().partition('name="proof" value="')[2].partition('"')[0]
+    async with lab.unchanged("ff_audit"):
+        more = await posted(desk, link, {}, proof=proof, more="f", **{"f.0": "7"})
+        assert (more.status, b'name="f.1"' in more.body) == (200, True)
+        assert b'name="f.0" type="number" inputmode="numeric" step="1" value="7"' in more.body
+        wrong = await posted(desk, link, {}, proof=proof, decision="approved", **{"f.0": "x"})
+        assert (wrong.status, b"is no whole number" in wrong.body) == (422, True)
+    done = await posted(desk, link, {}, proof=proof, decision="approved", **{"f.0": "7"})
+    assert b"Decided: <b>approved</b>" in done.body
+    shown_wait = await lab.engine.show_wait(
+        execution_id=waiting.execution_id, waitpoint_key="publish"
+    )
+    assert shown_wait is not None
+    assert [(each.source_identity, each.said) for each in shown_wait.answers] == [("ada", "[7]")]
+
+
 # --- hostile texts -------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from urllib.parse import quote
 
 import pytest
@@ -86,6 +87,20 @@ async def test_a_long_list_of_flows_has_pages(lab: Lab) -> None:
     (following,) = [a["href"] for t, a in page.elements if a.get("rel") == "next"]
     page = await shown(desk, following)
     assert len([each for each in page.all("tr") if "data-id" in each.attributes]) == 1
+
+
+@scenario
+async def test_a_caller_of_several_namespaces_sees_one_and_chooses(lab: Lab) -> None:
+    for name in "abc":
+        await lab.engine.create_flow(flow_kind=f"of-{name}", namespace=name)
+    made = await lab.engine.create_access_token(name="x", scopes=("read",), namespaces=("a", "b"))
+    bearer = {"Authorization": f"Bearer {made.token.reveal()}"}
+    desk = Desk(lab.engine)
+    for path, kind in (("/ui/flows", "of-a"), ("/ui/flows?namespace=b", "of-b")):
+        page = await shown(desk, path, headers=bearer)
+        assert [each.text for each in page.all("b") if each.text.startswith("of-")] == [kind]
+        assert [each.text for each in page.all("a") if each.text in "abc"] == ["a", "b"]
+    await shown(desk, "/ui/flows?namespace=c", 403, headers=bearer)
 
 
 # --- a flow node by node -----------------------------------------------------------------------
@@ -357,6 +372,16 @@ async def test_choices_of_an_address_survive_every_link(lab: Lab) -> None:
     assert 'width="1560"' in (await desk.get(tabs["waterfall"])).body.decode()
     larger = next(a["href"] for _, a in page.elements if a.get("data-zoom") == "+")
     assert "zoom=200" in larger
+
+
+@scenario
+async def test_every_address_begins_with_the_prefix_of_a_proxy(lab: Lab) -> None:
+    graph = await submit(lab, "ab", arrows("a>b"))
+    desk = Desk(lab.engine, public_url="https://localhost/ff")
+    for tab in ("graph", "list", "waterfall"):
+        reply = await desk.get(address(graph, tab=tab, node=path_id(graph.ids["a"])))
+        found = re.findall(r'(?:href|action)="(/[^"]*)"', reply.body.decode())
+        assert {each.split("/")[1] for each in found} == {"ff"}
 
 
 @scenario

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from flowfabric.api.executions import Explain
+from flowfabric.api.operation import Request
 from flowfabric.model.suspension import Single
 from flowfabric.model.telling import facts_of
 from flowfabric.server.routes.values import path_id
@@ -15,6 +16,7 @@ from flowfabric.server.ui.views.execution import TABS
 from tests.support.http import Desk
 from tests.support.lab import Lab, scenario
 from tests.support.pages import Document, page_of, sent, shown
+from tests.support.statistics import roll_up
 from tests.support.waits import suspended
 
 _TRACE: Final = """KeyError: 'x'
@@ -83,8 +85,16 @@ async def test_a_failed_run_shows_its_failure_and_the_place_in_its_own_code(lab:
     await lab.engine.fail(
         claimed.handle, reason=_TRACE, failure_class="permanent", category="KeyError"
     )
+    _, other = await address(lab)
+    claimed = await lab.claim("w1")
+    await lab.engine.fail(
+        claimed.handle, reason=_TRACE, failure_class="permanent", category="KeyError"
+    )
+    await roll_up(lab)
     text = words(await shown(desk, path))
     assert "KeyError: 'x'" in text
+    assert "same as 1 other in" in text
+    assert "same as 1 other in" in words(await shown(desk, other))
     assert "/srv/app.py:12 in brief" in text
 
 
@@ -183,3 +193,27 @@ async def test_a_payload_is_saved_and_never_shown_as_a_page(lab: Lab) -> None:
     assert reply.headers["content-disposition"].startswith("attachment")
     assert (await desk.get(f"{path}/payload/other")).status == 404
     await shown(desk, f"{path}?tab=data")
+
+
+@scenario
+async def test_a_page_asks_for_few_things(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dashboard, section 5: the operations of a page are bounded, however much there is."""
+    desk = Desk(lab.engine)
+    _, path = await address(lab)
+    asked: list[str] = []
+    call = lab.engine.call
+
+    async def counted(request: Request[object]) -> object:
+        asked.append(type(request).__name__)
+        return await call(request)
+
+    monkeypatch.setattr(lab.engine, "call", counted)
+    await shown(desk, "/ui/runs")  # from then on it is known whether there are tokens
+    for page, most in (("/ui/runs", 5), ("/ui/runs?q=state:failed+kind:brief", 5), (path, 8)):
+        asked.clear()
+        await shown(desk, page)
+        assert len(asked) <= most, asked
+    for tab, _ in TABS:
+        asked.clear()
+        await shown(desk, f"{path}?tab={tab}")
+        assert len(asked) <= 8, (tab, asked)

@@ -26,7 +26,8 @@ class Warm:
     def __init__(self, limit: int, parked: Callable[[Held], None]) -> None:
         self._limit = limit
         self._parked = parked  # told of each that begins to wait: its slot is free
-        self._kept: dict[str, tuple[Held, asyncio.Future[None], asyncio.TimerHandle]] = {}
+        self._kept: dict[str, tuple[Held, asyncio.Future[None], float]] = {}  # and until when
+        self._timer: asyncio.TimerHandle | None = None  # one for all: each wait looks at the loop's
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -42,7 +43,9 @@ class Warm:
             self.drop(next(iter(self._kept)))
         loop = asyncio.get_running_loop()
         revived: asyncio.Future[None] = loop.create_future()
-        self._kept[key] = (held, revived, loop.call_later(KEPT_S, self._expire, key, revived))
+        self._kept[key] = (held, revived, loop.time() + KEPT_S)
+        if self._timer is None:
+            self._timer = loop.call_later(KEPT_S, self._expire)
 
     async def keep(self, held: Held) -> None:
         """Return when this worker has claimed the execution again, and no other one has had it
@@ -95,12 +98,19 @@ class Warm:
         for key in list(self._kept):
             self.drop(key)
 
-    def _expire(self, key: str, revived: asyncio.Future[None]) -> None:
-        if (kept := self._kept.get(key)) is not None and kept[1] is revived:
+    def _expire(self) -> None:
+        """Drop those whose time is over, and look again when that of the next one is."""
+        self._timer, loop = None, asyncio.get_running_loop()
+        for key, (_, _, until) in list(self._kept.items()):
+            if until > loop.time():
+                self._timer = loop.call_at(until, self._expire)
+                return
             self.drop(key)
 
     def _forget(self, key: str, revived: asyncio.Future[None]) -> None:
         kept = self._kept.get(key)
         if kept is not None and kept[1] is revived:
-            kept[2].cancel()
             del self._kept[key]
+        if not self._kept and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -20,6 +20,7 @@ from flowfabric.server.service import Service
 from flowfabric.server.streams.reader import Reader, told
 from flowfabric.server.streams.sending import MEDIA, EventStream
 from flowfabric.server.streams.watches import Viewer, Watch, Watches
+from flowfabric.server.ui.clocks import later
 from flowfabric.server.ui.forms import csrf_of, is_local
 from flowfabric.server.ui.pages import Page, Showing
 from flowfabric.server.ui.preferences import look_of
@@ -73,6 +74,7 @@ class Seen:
         """The parts as they are now."""
         from flowfabric.server.ui.rendering import live_parts
 
+        later(self.call)
         return Rendered(*await live_parts(self._service, self.call, self.page, self.of))
 
 

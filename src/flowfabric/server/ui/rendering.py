@@ -18,6 +18,7 @@ from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui import showing
 from flowfabric.server.ui.assets import assets
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.draw.burn import burn_chart
 from flowfabric.server.ui.draw.graph import draw_graph
 from flowfabric.server.ui.draw.spark import minute_chart, spark
@@ -106,7 +107,7 @@ async def whole(
     service: Service, call: Call, page: Page, view: Any, *, status: int = 200
 ) -> Answer:
     """A page, with its live parts in place."""
-    now = await service.engine.server_time_ms()
+    now = await now_of(service, call)
     counts = await counts_for(service, call)
     of = address_of(call, **({AS_OF: now + 1} if page.counts_new else {})) if page.topics else None
     title = getattr(view, "title", page.title)
@@ -123,7 +124,7 @@ async def live_parts(
     markup; whether time alone changes nothing; and the topics of the view. The forms in it lead
     back to the page."""
     view = await page.view(service, call)
-    now = await service.engine.server_time_ms()
+    now = await now_of(service, call)
     frame = frame_of(service, call, title=page.title, now=now, of=of)
     context = _context(frame, view)
     made = {name: _part(name, context) for name in page.parts}

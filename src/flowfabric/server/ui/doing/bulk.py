@@ -23,6 +23,7 @@ from flowfabric.server.routes.asking import ask
 from flowfabric.server.routes.route import Reach
 from flowfabric.server.routes.values import full_id
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.forms import Done, Form
 from flowfabric.server.ui.pages import Action, Page
 from flowfabric.server.ui.views.bulk import ACTIONS as WORDS
@@ -92,7 +93,7 @@ def _priority(form: Form) -> int:
 async def _all(service: Service, call: Call, form: Form) -> Done:
     """All of the filter, as it was when the preview was shown. Begun twice it is one operation."""
     at = instant_in(form.text("at"))
-    now = await service.engine.server_time_ms()
+    now = await now_of(service, call)
     wanted = filter_of(form.text("q"), now if at is None else at)
     if wanted.problems:
         word = wanted.problems[0]

@@ -17,6 +17,7 @@ from flowfabric.server.places import Nav
 from flowfabric.server.routes.asking import ask
 from flowfabric.server.routes.route import Reach
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.doing import budgets as doing
 from flowfabric.server.ui.pages import Act, Action, Page
 from flowfabric.server.ui.views.budgets import (
@@ -55,7 +56,7 @@ async def budget(service: Service, call: Call) -> Budget:
         _spending(service, call, name),
         ask(service, call, ListSpend(limit=PAGE_MAX)),
     )
-    now = await service.engine.server_time_ms()
+    now = await now_of(service, call)
     return budget_of(status, spending, spent.items, now)
 
 

@@ -17,6 +17,7 @@ from flowfabric.server.routes.asking import ask
 from flowfabric.server.routes.route import Reach
 from flowfabric.server.routes.values import full_id
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.pages import Action, Page
 from flowfabric.server.ui.views.bulk import (
     ACTIONS as WORDS,
@@ -40,7 +41,7 @@ async def preview(service: Service, call: Call) -> Preview:
     if action not in WORDS:
         raise InvalidInput(f"action: one of {', '.join(WORDS)}", field="action")
     ids = [value for name, value in call.query if name == "id"][:PAGE_ROWS]
-    now = await service.engine.server_time_ms()
+    now = await now_of(service, call)
     (operation_id,) = new_uuid7s(1)
     if given.get("all"):
         return await _of_filter(service, call, action, given.get("q", ""), now, operation_id)

@@ -16,6 +16,7 @@ from flowfabric.api.executions import (
     ReadOutcomes,
     ReadResult,
 )
+from flowfabric.api.failures import DescribeFailure
 from flowfabric.api.journal import ReadJournal
 from flowfabric.api.logs import ReadLogs
 from flowfabric.api.retries import ListRetries
@@ -23,6 +24,7 @@ from flowfabric.api.streams import ReadExecutionStream
 from flowfabric.api.waits import ListSuspensions
 from flowfabric.errors import NotFound
 from flowfabric.limits import PAGE_MAX
+from flowfabric.model.failure import FailureTold
 from flowfabric.model.record import to_json
 from flowfabric.model.results import ExecutionSnapshot
 from flowfabric.server.exchange import Answer, Call
@@ -31,6 +33,7 @@ from flowfabric.server.routes.asking import ask
 from flowfabric.server.routes.route import Reach
 from flowfabric.server.routes.values import full_id
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.pages import Action, Page
 from flowfabric.server.ui.safety import safe_headers
 from flowfabric.server.ui.views import tabs
@@ -65,12 +68,13 @@ async def run(service: Service, call: Call) -> Run:
     tab = given.get("tab", "")
     tab = tab if tab in dict(TABS) else _first_tab(snapshot)
     attempt = _number(given.get("attempt"))
-    explanation, attempts, waits, inside, now = await asyncio.gather(
+    explanation, attempts, waits, inside, failed, now = await asyncio.gather(
         ask(service, call, Explain(execution_id=execution_id)),
         ask(service, call, ListAttempts(execution_id=execution_id, limit=_ATTEMPTS)),
         ask(service, call, ListSuspensions(execution_id=execution_id, limit=_WAITS)),
         _INSIDE[tab](service, call, snapshot, given),
-        service.engine.server_time_ms(),
+        _failed(service, call, snapshot),
+        now_of(service, call),
     )
     if tab == "attempts":
         inside = tuple(reversed(attempts.items))
@@ -85,7 +89,15 @@ async def run(service: Service, call: Call) -> Run:
         tab=tab,
         attempt=attempt,
         inside=inside,
+        failed=failed,
     )
+
+
+async def _failed(service: Service, call: Call, snapshot: ExecutionSnapshot) -> FailureTold | None:
+    """Its failure among those that are alike."""
+    if snapshot.failure_reason is None:
+        return None
+    return await ask(service, call, DescribeFailure(execution_id=snapshot.execution_id))
 
 
 def _first_tab(snapshot: ExecutionSnapshot) -> str:
@@ -234,7 +246,7 @@ async def compare(service: Service, call: Call) -> Any:
     old = await ask(service, call, DescribeExecution(execution_id=new.retried_from))
     sides = [each for each in (old, new) if each is not None]
     data = await asyncio.gather(*(_data(service, call, each, {}) for each in sides))
-    now = await service.engine.server_time_ms()
+    now = await now_of(service, call)
     return comparison_of(sides, data, now)
 
 
@@ -275,7 +287,7 @@ PAGES: Final = (
             *("describe_execution", "explain", "list_attempts", "list_suspensions", "read_logs"),
             *("read_execution_context", "read_result", "read_execution_stream", "read_journal"),
             *("list_execution_spend", "list_flow_spend", "read_timeline", "list_retries"),
-            "read_outcomes",
+            *("read_outcomes", "describe_failure"),
         ),
     ),
     Page(

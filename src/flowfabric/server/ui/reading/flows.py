@@ -24,6 +24,7 @@ from flowfabric.server.routes.asking import ask
 from flowfabric.server.routes.route import Reach
 from flowfabric.server.routes.values import full_id, is_id
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.doing.flows import ACTIONS as ACTIONS
 from flowfabric.server.ui.pages import Page
 from flowfabric.server.ui.views.flow import Flow, flow_of
@@ -38,8 +39,12 @@ _KNOWN_MAX: Final = 64  # graphs with edges that are remembered
 
 
 async def flows(service: Service, call: Call) -> Flows:
-    """A page of flows, newest first."""
+    """A page of flows, newest first. A caller of several namespaces sees one of them."""
     chosen = filter_of(dict(call.query))
+    own = sorted(call.caller.namespaces or ())
+    several = own if len(own) > 1 else []
+    if several and not chosen.namespace:
+        chosen = replace(chosen, namespace=several[0])
     request = ListFlows(
         namespace=chosen.namespace or None,
         status=chosen.status or None,
@@ -47,7 +52,7 @@ async def flows(service: Service, call: Call) -> Flows:
         cursor=chosen.cursor or None,
         limit=_PAGE,
     )
-    return flows_of(await ask(service, call, request), chosen)
+    return flows_of(await ask(service, call, request), chosen, several)
 
 
 # --- one flow ------------------------------------------------------------------------------------
@@ -62,7 +67,7 @@ async def flow(service: Service, call: Call) -> Flow:
     return flow_of(
         graph,
         asked,
-        await service.engine.server_time_ms(),
+        await now_of(service, call),
         member=member,
         why=await _why(service, call, member),
         page=await _listed(service, call, graph, asked),

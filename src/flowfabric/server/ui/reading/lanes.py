@@ -13,6 +13,7 @@ from flowfabric.server.places import Nav
 from flowfabric.server.routes.asking import ask
 from flowfabric.server.routes.route import Reach
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.doing import lanes as doing
 from flowfabric.server.ui.pages import Action, Page
 from flowfabric.server.ui.reading.standing import gauges_now, last_hour
@@ -27,7 +28,7 @@ async def lanes(service: Service, call: Call) -> Lanes:
         last_hour(service, call),
         gauges_now(service, call),
     )
-    until = await service.engine.server_time_ms()
+    until = await now_of(service, call)
     return lanes_of(
         page.items,
         by_lane(hour.items, until),

@@ -17,6 +17,7 @@ from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.places import Nav
 from flowfabric.server.routes.asking import ask
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.forms import redirect
 from flowfabric.server.ui.pages import Action, Page
 from flowfabric.server.ui.reading.standing import gauges_now, last_hour
@@ -56,7 +57,7 @@ async def overview(service: Service, call: Call) -> Overview:
         asks=asks.items,
         budgets=budgets.items,
         is_new=not kinds.items,
-        now=await service.engine.server_time_ms(),
+        now=await now_of(service, call),
         complete_until=hour.complete_until,
         is_whole=hour.is_whole,
     )

@@ -12,6 +12,7 @@ from flowfabric.server.exchange import Call
 from flowfabric.server.places import Nav
 from flowfabric.server.routes.asking import ask
 from flowfabric.server.service import Service
+from flowfabric.server.ui.clocks import now_of
 from flowfabric.server.ui.pages import Action, Page
 from flowfabric.server.ui.views.filters import Filter, filter_of, instant_in
 from flowfabric.server.ui.views.runs import COUNT_MAX, NEW_MAX, PAGE_ROWS, PATH, Runs, runs_of
@@ -23,7 +24,7 @@ async def runs(service: Service, call: Call) -> Runs:
     """A page of the runs that fit, and how many there are."""
     given = dict(call.query)
     text, cursor = given.get("q", "").strip(), given.get("cursor") or None
-    now = await service.engine.server_time_ms()
+    now = await now_of(service, call)
     space = _space(call, filter_of(text, now).namespace)
     kinds, lanes = await _names(service, call, space)
     wanted = replace(filter_of(text, now, kinds=kinds, lanes=lanes), namespace=space)

@@ -69,10 +69,24 @@ function keep(part) {
   };
 }
 
+// Whoever is about to decide is told that what the dialog is about has changed meanwhile.
+function changed(part) {
+  const box = part.querySelector(":popover-open");
+  if (!box || box.querySelector(".changed")) return;
+  const note = document.createElement("p");
+  note.className = "changed wrong";
+  note.setAttribute("role", "status");
+  note.textContent = "This has changed since you opened it. Close this to see what it is now.";
+  box.prepend(note);
+}
+
 function put({name, v, html}) {
   const part = find(name);
   if (!part || part.dataset.v === v) return;
-  if (isBusy(part)) return void waiting.set(name, {name, v, html});
+  if (isBusy(part)) {
+    waiting.set(name, {name, v, html});
+    return changed(part);
+  }
   waiting.delete(name);
   const restore = keep(part);
   part.innerHTML = policy.createHTML(html);

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from flowfabric.model.failure import FailureTold
 from flowfabric.model.record import Record
 from flowfabric.model.results import AttemptInfo, ExecutionSnapshot, Explanation
 from flowfabric.model.state import TERMINAL_STATES, BlockingReason, PublicState
@@ -47,6 +48,8 @@ class Failure(Record, frozen=True, kw_only=True):
     category: str
     text: str
     attempt: int = 0
+    alike: int = 0  # others that failed the same way in the last day
+    fingerprint: str = ""
 
 
 class Can(Record, frozen=True, kw_only=True):
@@ -101,6 +104,7 @@ def run_of(
     tab: str,
     attempt: int | None,
     inside: Any,
+    failed: FailureTold | None = None,
 ) -> Run:
     """The page of an execution."""
     spans = spans_of(snapshot, attempts, suspensions, now)
@@ -111,7 +115,7 @@ def run_of(
         state=snapshot.public_state.value,
         is_over=snapshot.public_state in TERMINAL_STATES,
         can=can_of(snapshot),
-        failure=failure_of(snapshot, attempts),
+        failure=failure_of(snapshot, attempts, failed),
         summary=explanation.summary,
         facts=facts_of(explanation, now),
         waits=waits_of(explanation),
@@ -145,7 +149,9 @@ def can_of(snapshot: ExecutionSnapshot) -> Can:
     )
 
 
-def failure_of(snapshot: ExecutionSnapshot, attempts: Sequence[AttemptInfo]) -> Failure | None:
+def failure_of(
+    snapshot: ExecutionSnapshot, attempts: Sequence[AttemptInfo], told: FailureTold | None = None
+) -> Failure | None:
     """Why it failed, or why its last attempt did while it waits for the next."""
     reason, category = snapshot.failure_reason, snapshot.failure_category
     attempt = 0
@@ -163,6 +169,8 @@ def failure_of(snapshot: ExecutionSnapshot, attempts: Sequence[AttemptInfo]) -> 
         category=category or "",
         text=reason,
         attempt=attempt,
+        alike=max(0, told.group.failed - 1) if told is not None and told.group is not None else 0,
+        fingerprint=told.fingerprint if told is not None else "",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -22,11 +22,13 @@ class Filter(Record, frozen=True, kw_only=True):
     namespace: str = ""
     cursor: str = ""
 
-    def address(self, *, status: str | None = None, cursor: str = "") -> str:
+    def address(
+        self, *, status: str | None = None, namespace: str | None = None, cursor: str = ""
+    ) -> str:
         """The same with another choice."""
         pairs = {
             "status": self.status if status is None else status,
-            "namespace": self.namespace,
+            "namespace": self.namespace if namespace is None else namespace,
             "cursor": cursor,
         }
         query = urlencode({name: text for name, text in pairs.items() if text}, quote_via=quote)
@@ -47,8 +49,8 @@ class Row(Record, frozen=True, kw_only=True):
     share: int  # of its nodes that have ended, in percent
 
 
-class Status(Record, frozen=True):
-    """A status to choose, or to choose no more."""
+class Choice(Record, frozen=True):
+    """A status or a namespace to choose, or to choose no more."""
 
     word: str
     href: str
@@ -56,15 +58,16 @@ class Status(Record, frozen=True):
 
 
 class Flows(Record, frozen=True, kw_only=True):
-    """The page."""
+    """The page. `namespaces`: those of a caller that has several, and sees one of them."""
 
     title: str
     filter: Filter
     rows: tuple[Row, ...]
-    statuses: tuple[Status, ...]
+    statuses: tuple[Choice, ...]
     next: str | None
     first: str | None
     has_namespaces: bool
+    namespaces: tuple[Choice, ...]
 
 
 def filter_of(query: Mapping[str, str]) -> Filter:
@@ -77,15 +80,15 @@ def filter_of(query: Mapping[str, str]) -> Filter:
     )
 
 
-def flows_of(page: Page[FlowListing], filter: Filter) -> Flows:
-    """The page of a filter."""
+def flows_of(page: Page[FlowListing], filter: Filter, own: Sequence[str] = ()) -> Flows:
+    """The page of a filter. `own`: the namespaces of the caller, if it has several."""
     rows = tuple(map(_row, page.items))
     return Flows(
         title="Flows",
         filter=filter,
         rows=rows,
         statuses=tuple(
-            Status(
+            Choice(
                 each,
                 filter.address(status="" if each == filter.status else each),
                 each == filter.status,
@@ -94,6 +97,9 @@ def flows_of(page: Page[FlowListing], filter: Filter) -> Flows:
         ),
         next=filter.address(cursor=page.next_cursor) if page.next_cursor else None,
         first=filter.address() if filter.cursor else None,
+        namespaces=tuple(
+            Choice(each, filter.address(namespace=each), each == filter.namespace) for each in own
+        ),
         has_namespaces=len({each.namespace for each in rows} | {filter.namespace or "default"}) > 1,
     )
 
