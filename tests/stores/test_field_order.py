@@ -170,13 +170,6 @@ ORDER = {
         token_id digest name scopes namespaces speaks_for created_at created_by expires_at
         last_used_at revoked_at revoked_by
     """,
-    "SessionRow": """
-        digest way subject token_id roles created_at used_at idle_ms ends_at due_at
-    """,
-    "AuditRow": """
-        occurred_at audit_id actor address action subject reason request_id namespace code times
-        details expires_at
-    """,
     "GroupRow": """
         group_id kinds filter places redeliver_ms last_delivery dropped created_at moved_at
     """,

@@ -91,7 +91,6 @@ async def history(lab: Lab, name: str) -> None:
     await engine.trigger_schedule(schedule_id=name)
     made = await engine.create_access_token(name=name, scopes=("read",), namespaces=(name,))
     await engine.authenticate(token=made.token)
-    await engine.open_session(way="token", token=made.token)
     await engine.revoke_access_token(token_id=made.id)
     await engine.open_session(
         way="oidc", subject=name, roles=("ops",), idle_ms=3_600_000, life_ms=7_200_000
