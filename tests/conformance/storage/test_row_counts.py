@@ -37,7 +37,7 @@ STAYS: Final = {
     **dict.fromkeys(SCHEMA_TABLES, "the schema itself"),
 }
 # Of every log the newest entry stays, so that ids go on from it.
-LAST_STAYS: Final = ("event", "ff_work_count", "work_counts")
+LAST_STAYS: Final = ("event", "failure", "ff_work_count", "work_counts")
 
 
 async def counts(lab: Lab) -> Counter[str]:
