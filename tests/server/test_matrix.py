@@ -48,6 +48,7 @@ ABSENT: Final = {
     "link": "ffw1.x",
     "mailbox": "orders",
     "schedule_id": "absent-sched",
+    "fingerprint": "absent-failure",
     "operation_id": "0193a1f0-0000-7000-8000-000000000001",
     "group_id": "absent-group",
     "budget_id": "absent-budge",
@@ -62,7 +63,10 @@ ABSENT: Final = {
     "which": "input",
 }
 # What an execution has only when somebody has made it, and none has here: 404 for its owner, too.
-NOT_MADE: Final = ("/published", "/summary", "/result", "/graph/members/{execution_id}", "/compare")
+NOT_MADE: Final = (
+    *("/published", "/summary", "/result", "/failure", "/compare"),
+    "/graph/members/{execution_id}",
+)
 # No body would fit it: it has no journal, and is in no flow.
 NOT_FITTING: Final = ("/fork", "/compare", "/members", "/edges", "/joins")
 
@@ -179,6 +183,8 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         await lab.create(namespace=space, serial_key=f"line-{space}", lane_id=f"lane-2-{space}")
     (head,) = await lab.claims(f"w-{space}", lanes=(f"lane-2-{space}",), namespace=space)
     await engine.fail(head.handle, reason="broken", failure_class="permanent")
+    failure = await engine.describe_failure(execution_id=head.execution_id)
+    assert failure is not None
     operation = await engine.start_operation(action="hold", namespace=space, lane_id="none")
     assert isinstance(operation, BulkOperation)
     await engine.register_worker(
@@ -198,6 +204,7 @@ async def furnished(lab: Lab, space: str) -> dict[str, str]:
         "waitpoint_key": "a",
         "mailbox": "orders",
         "schedule_id": f"daily-{space}",
+        "fingerprint": failure.fingerprint,
         "operation_id": operation.operation_id,
         "group_id": f"group-{space}",
         "budget_id": "gpt-of-all",

@@ -238,6 +238,13 @@ ORDER = {
     "SpendRow": """
         minute_at budget_id dimension spent given_back expires_at
     """,
+    "SessionRow": """
+        digest way subject token_id roles created_at used_at idle_ms ends_at due_at
+    """,
+    "AuditRow": """
+        occurred_at audit_id actor address action subject reason request_id namespace code times
+        details expires_at
+    """,
     "FailureEntry": """
         execution_id attempt_index namespace lane_id execution_kind fingerprint category message
         counted occurred_at exception frame line version
