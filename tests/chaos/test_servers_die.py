@@ -20,6 +20,7 @@ import pytest
 
 from flowfabric import Fabric
 from flowfabric.assemble import open_engine
+from flowfabric.client.pauses import Tries
 from flowfabric.config import EngineConfig
 from tests.property.budget import budget
 from tests.support.proxy import Proxy
@@ -89,8 +90,12 @@ async def finished(ff: Fabric, made: dict[int, str]) -> None:
 
 
 @pytest.mark.chaos
-def test_a_server_is_killed_under_workers_and_submitters(tmp_path: Path) -> None:
+def test_a_server_is_killed_under_workers_and_submitters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is lost, nothing runs twice to its end, no worker has to be restarted."""
+    # On a busy machine a server may take longer to start than a client is patient.
+    monkeypatch.setattr("flowfabric.client.engine.Tries", lambda _: Tries(PATIENCE_S))
     url = f"sqlite:///{tmp_path}/killed.db"
     bind = f"127.0.0.1:{free_port()}"
 

@@ -189,6 +189,7 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /v1/signing-keys/rotate": Line("A", "all", {"new_kid": "k9"}),
     "GET /v1/system": Line(OPERATE, "all"),
     "GET /v1/workers": Line(READ, "own"),
+    "GET /v1/workers/unmet": Line(READ, "own"),
     "POST /v1/workers/register": Line(
         "wA",
         "own",
