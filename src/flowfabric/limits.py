@@ -175,6 +175,7 @@ RETENTION_MS_DEFAULT: Final = 86_400_000
 FAILED_RETENTION_MS_DEFAULT: Final = 14 * 86_400_000  # people look at failures later
 WORKER_EVENT_RETENTION_MS: Final = 7 * 86_400_000
 STATISTIC_RETENTION_MS: Final = 30 * 86_400_000
+UNMET_LOOKS: Final = 500  # routes that one page of unmet work looks at
 FAILURE_WINDOW_MS: Final = 86_400_000  # how far back failures are counted
 FAILURE_MINUTES_MS: Final = 2 * 3_600_000  # the same minute by minute
 FAILURE_GROUPS_MAX: Final = 500  # in a page

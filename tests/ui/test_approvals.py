@@ -181,6 +181,27 @@ async def test_who_comes_late_is_told_who_decided_and_nothing_is_doubled(lab: La
 
 
 @scenario
+async def test_a_form_decides_the_wait_that_was_seen_and_not_the_next_under_its_key(
+    lab: Lab,
+) -> None:
+    waiting = await asked(lab)
+    desk, path = Desk(lab.engine), form_of(waiting)
+    page = await shown(desk, path)
+    await lab.engine.resume_execution(execution_id=waiting.execution_id)
+    again = await lab.claim()
+    reason = ReasonCode.WAITING_FOR_APPROVAL
+    await suspended(lab, two_of("publish"), again, reason_code=reason)
+    seen = next(a["value"] for _, a in page.elements if a.get("name") == "waitpoint")
+    async with lab.unchanged("ff_audit"):
+        late = await sent(desk, path, page, decision="approved", waitpoint=seen)
+    assert late.status == 409
+    assert "The wait that you saw is over." in text_of(page_of(late))
+    fresh = next(a["value"] for _, a in page_of(late).elements if a.get("name") == "waitpoint")
+    done = await sent(desk, path, page_of(late), decision="approved", waitpoint=fresh)
+    assert done.status == 303
+
+
+@scenario
 async def test_a_form_of_each_type_is_checked_on_the_page_and_bypassed_by_the_engine(
     lab: Lab,
 ) -> None:

@@ -316,6 +316,7 @@ from flowfabric.api.workers import (
     DrainWorker,
     HeartbeatWorker,
     LeaveWorker,
+    ListUnmet,
     ListWorkers,
     MarkWorkerDead,
     RegisterWorker,
@@ -498,7 +499,7 @@ from flowfabric.model.suspension import (
 )
 from flowfabric.model.watch import Watching
 from flowfabric.model.words import HeadFailure
-from flowfabric.model.worker import HeldLease, StopsHeard, Worker
+from flowfabric.model.worker import HeldLease, StopsHeard, Unmet, Worker
 
 R = TypeVar("R")
 
@@ -3548,6 +3549,20 @@ class Methods(ABC):
                 revoke_leases=revoke_leases,
             )
         )
+
+    async def list_unmet(
+        self,
+        *,
+        namespace: str | None = None,
+        cursor: str | None = None,
+        limit: int = limits.PAGE_DEFAULT,
+    ) -> Page[Unmet]:
+        """Waiting work of a tenant that no live worker can run, by lane and kind: what it wants.
+
+        A line for each lane, kind and set of capabilities, and no count: it costs a look for each,
+        at most `limits.UNMET_LOOKS` for a page. A page may be short although another follows.
+        """
+        return await self.call(ListUnmet(namespace=namespace, cursor=cursor, limit=limit))
 
     async def list_workers(
         self,

@@ -9,7 +9,7 @@ from flowfabric.api.operation import Kind, Request, Scope, operation
 from flowfabric.api.page import Page
 from flowfabric.errors import InvalidCapabilities, InvalidCursor
 from flowfabric.model.results import DrainAsked, Marked, NotRegistered, Refreshed, Registered
-from flowfabric.model.worker import HeldLease, StopsHeard, Worker
+from flowfabric.model.worker import HeldLease, StopsHeard, Unmet, Worker
 
 
 @operation("register_worker", Kind.WRITE, Scope.WORKER, errors=(InvalidCapabilities,))
@@ -74,6 +74,19 @@ class MarkWorkerDead(Request[Marked | NotRegistered], frozen=True, kw_only=True)
     reason: str
     namespace: str | None = None
     revoke_leases: bool = False
+
+
+@operation("list_unmet", Kind.READ, Scope.READ, errors=(InvalidCursor,))
+class ListUnmet(Request[Page[Unmet]], frozen=True, kw_only=True):
+    """Waiting work of a tenant that no live worker can run, by lane and kind: what it wants.
+
+    A line for each lane, kind and set of capabilities, and no count: it costs a look for each,
+    at most `limits.UNMET_LOOKS` for a page. A page may be short although another follows.
+    """
+
+    namespace: str | None = None
+    cursor: str | None = None
+    limit: int = limits.PAGE_DEFAULT
 
 
 @operation("list_workers", Kind.READ, Scope.READ, errors=(InvalidCursor,))

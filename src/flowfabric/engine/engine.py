@@ -61,6 +61,7 @@ from flowfabric.engine.operations import spend as spend
 from flowfabric.engine.operations import statistics as statistics
 from flowfabric.engine.operations import streams as streams
 from flowfabric.engine.operations import timeline as timeline
+from flowfabric.engine.operations import unmet as unmet
 from flowfabric.engine.operations import wait_reads as wait_reads
 from flowfabric.engine.operations import waits as waits
 from flowfabric.engine.operations import workers as workers

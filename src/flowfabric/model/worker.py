@@ -96,3 +96,20 @@ class StopsHeard(Record, frozen=True, kw_only=True):
     stops: tuple[Stop, ...]
     is_rung: bool
     is_draining: bool
+
+
+class Unmet(Record, frozen=True, kw_only=True):
+    """Waiting work that no live worker can run.
+
+    `missing`: the capabilities that no live worker of its namespace and lane offers; empty where
+    each is offered, but by none that would run all of it. `execution_id`: the first of it, which
+    was submitted at `created_at`.
+    """
+
+    namespace: str
+    lane_id: str
+    execution_kind: str
+    required_capabilities: tuple[str, ...]
+    missing: tuple[str, ...]
+    execution_id: str
+    created_at: int

@@ -351,10 +351,16 @@ FAIR_KEYS: Final = Index(
 )
 
 # The audit trail, by time
-AUDIT_BY_ACTOR: Final = Index("ff_audit_actor", AUDIT, "actor", "occurred_at")
-AUDIT_BY_ACTION: Final = Index("ff_audit_action", AUDIT, "action", "occurred_at")
-AUDIT_BY_SUBJECT: Final = Index("ff_audit_subject", AUDIT, "subject", "occurred_at")
-AUDIT_BY_NAMESPACE: Final = Index("ff_audit_namespace", AUDIT, "namespace", "occurred_at")
+AUDIT_BY_ACTOR: Final = Index("ff_audit_actor", AUDIT, "actor", "occurred_at", also=("audit_id",))
+AUDIT_BY_ACTION: Final = Index(
+    "ff_audit_action", AUDIT, "action", "occurred_at", also=("audit_id",)
+)
+AUDIT_BY_SUBJECT: Final = Index(
+    "ff_audit_subject", AUDIT, "subject", "occurred_at", also=("audit_id",)
+)
+AUDIT_BY_NAMESPACE: Final = Index(
+    "ff_audit_namespace", AUDIT, "namespace", "occurred_at", also=("audit_id",)
+)
 
 # Schedules
 SCHEDULES_OF_ORIGIN: Final = Index(

@@ -45,6 +45,8 @@ JSON: Final = (
     ("ff_exec_body", "ties"),
     ("ff_access_token", "scopes"),
     ("ff_access_token", "namespaces"),
+    ("ff_session", "roles"),
+    ("ff_audit", "details"),
     ("ff_lane_registry", "bounds"),
     ("ff_lane_registry", "tenant_weights"),
     ("ff_lane_registry", "fair_weights"),
@@ -98,7 +100,8 @@ class Spoil(NamedTuple):
         if self.value == "NULL" or table == CLOCK_TABLE:
             return False  # what may be absent may be absent
         if kind == "text":
-            return "CAST" in self.value or name in WORDS or (table, name) in JSON
+            is_word = name in WORDS and table != "ff_audit"  # which names any operation
+            return "CAST" in self.value or is_word or (table, name) in JSON
         if name == "ready_rank":
             return False  # any number will do: a wrong one costs only the place among the ready
         return self.value == "-7" or (name not in ANY_AMOUNT and self.value == str(HUGE))

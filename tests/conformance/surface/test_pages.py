@@ -72,6 +72,7 @@ async def _furnish(lab: Lab) -> dict[str, dict[str, Any]]:
         )
         await lab.engine.retry_with_input(execution_id=ended, input_payload=b"%d" % number)
         await lab.started(kind=f"kind-{number}", lane_id=f"lane-{number}")
+        await lab.create(f"kind-{number}", lane_id="unmet")
         await lab.create(lane_id="lines", serial_key="long")
         await lab.create(lane_id="lines", serial_key=f"line-{number}")
         await spend(lab, graph.ids["a"], {"tokens": 1}, f"budget-{number}")

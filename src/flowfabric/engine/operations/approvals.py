@@ -171,8 +171,10 @@ async def _newest(
         found += (each for each in reversed(rows) if each[1].source_type != SYSTEM)
         until = after
         if len(found) > limit or until <= BEFORE_ALL:
-            break
-    return found, until
+            return found, until
+    # Numbers need not begin with 1: what is swept, and another log, had some of them.
+    first = await reader.read_log(_LOG, LogQuery(after=BEFORE_ALL, until=until, limit=1))
+    return found, until if first else BEFORE_ALL
 
 
 async def _given(reader: Reader, events: Sequence[SignalEvent]) -> tuple[ApprovalGiven, ...]:

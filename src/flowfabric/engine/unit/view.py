@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from flowfabric.engine.unit.records import Rows
@@ -195,33 +195,37 @@ class View:
             self.changes.attempts.append(decision.attempt)
             if after is not None and not after.is_terminal:  # else its end wakes readers
                 self.effects.grown.add(after.execution_id)
-        for record in decision.drops:  # first: another record may take the key of one that goes
+        if decision.drops or decision.saves:
+            self._keep(decision.drops, decision.saves)
+        for event in decision.events:
+            if isinstance(event, OperatorEvent):
+                self.note_event(self._signed(event, command))
+            else:
+                self.changes.log(event)
+        if len(decision.events) > 1:
+            self._file(decision.events)
+        return decision.reply
+
+    def _keep(self, drops: Iterable[Record], saves: Iterable[Record]) -> None:
+        for record in drops:  # first: another record may take the key of one that goes
             table = TABLE_OF[type(record)]
             self.rows.drop_unseen(table, table.key_of(record))
-        for record in decision.saves:
+        for record in saves:
             keep = self._keepers.get(type(record))
             if keep is None:
                 table = TABLE_OF[type(record)]
                 self.rows.put_at(table, table.key_of(record), record)
             else:
                 keep(record)
-        for event in decision.events:
-            self._log(event, command)
-        return decision.reply
 
-    def _log(self, event: AnyEvent, command: Command[object] | None) -> None:
-        if isinstance(event, OperatorEvent):
-            self.note_event(self._signed(event, command))
-            return
-        if isinstance(event, FailureEntry):
-            self._file(event)
-        self.changes.log(event)
-
-    def _file(self, entry: FailureEntry) -> None:
-        """A dead letter knows which failures are like its own."""
-        row = self.rows.get(DEAD, (entry.execution_id,)) if entry.is_final else None
-        if row is not None:
-            self.rows.put(DEAD, replace(row, fingerprint=entry.fingerprint))
+    def _file(self, events: Iterable[AnyEvent]) -> None:
+        """A dead letter knows which failures are like its own: a failure is told beside its end."""
+        for each in events:
+            if not isinstance(each, FailureEntry) or not each.is_final:
+                continue
+            row = self.rows.get(DEAD, (each.execution_id,))
+            if row is not None:
+                self.rows.put(DEAD, replace(row, fingerprint=each.fingerprint))
 
     def _signed(self, event: OperatorEvent, command: Command[object] | None) -> OperatorEvent:
         """With its actor, and the bulk operation that it belongs to."""

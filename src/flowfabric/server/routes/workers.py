@@ -206,6 +206,7 @@ WORKER_ROUTES: Final = (
     ),
     post("/v1/workers/give-back", "give_back_claim", reach=Reach.NAMED, tag="workers"),
     get("/v1/workers", "list_workers", tag="workers"),
+    get("/v1/workers/unmet", "list_unmet", tag="workers"),
     row("DELETE", _WORKER, "leave_worker", tag="workers"),
     post(f"{_WORKER}/heartbeat", "heartbeat_worker", tag="workers", is_hot=True),
     post(f"{_WORKER}/drain", "drain_worker", tag="workers"),

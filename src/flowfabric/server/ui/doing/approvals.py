@@ -59,6 +59,10 @@ async def decide(service: Service, call: Call, form: Form) -> Done | Answer:
         comment=form.raw("comment"),
         by=form.text("by"),
     )
+    if form.text("waitpoint", shown.waitpoint_id) != shown.waitpoint_id:
+        news = "The wait that you saw is over. The run waits under the same key again: see below."
+        fresh = replace(wait_form(shown, call.caller), news=news)
+        return await _again(service, call, fresh, _OVER)
     entry, payload = _payload(shown, form)
     if more := form.text("more"):
         return await _again(service, call, with_fault(view, _looked(shown, form, more)), 200)

@@ -37,7 +37,7 @@ def timeline(spans: Sequence[Span], *, title: str, href: str = "") -> Markup:
         *parts,
         class_="timeline",
         viewBox=f"0 0 {WIDTH} {_HEIGHT}",
-        role="img",
+        role="group",
         aria_label=title,
     )
 

@@ -18,6 +18,14 @@ function move(step) {
   is.scrollIntoView({block: "nearest"});
 }
 
+// A list leaves its rows behind, so that from one of them the next can be reached.
+function beside(step) {
+  const list = JSON.parse(sessionStorage.getItem("ff-list") || "[]");
+  const at = list.findIndex((each) => each.split("?")[0] === location.pathname);
+  if (at >= 0 && list[at + step]) location.href = list[at + step];
+  else if (at < 0) click(step > 0 ? "[rel=next]" : "[rel=first]");
+}
+
 const click = (selector) => document.querySelector(selector)?.click();
 
 const KEYS = {
@@ -27,7 +35,7 @@ const KEYS = {
   k: () => move(-1),
   Enter: () => {
     const row = current();
-    if (row && document.activeElement.closest("tr") !== row) location.href = row.dataset.open;
+    if (row && document.activeElement.closest("tr") !== row) location.href = row.dataset.open || row.querySelector("a").href;
     return Boolean(row);
   },
   x: () => current()?.querySelector("input[type=checkbox]")?.click(),
@@ -37,14 +45,16 @@ const KEYS = {
   p: () => click("#live"),
   t: () => click("#theme"),
   y: () => {
-    const id = current()?.dataset.id || document.querySelector("[data-page-id]")?.dataset.pageId;
+    const id = current()?.dataset.id || current()?.id || document.querySelector("[data-page-id]")?.dataset.pageId;
     if (id) copy(id);
   },
-  "[": () => click("[rel=prev]"),
-  "]": () => click("[rel=next]"),
+  "[": () => beside(-1),
+  "]": () => beside(1),
 };
 
 export function keys() {
+  const list = rows().map((row) => row.dataset.open || row.querySelector("a").getAttribute("href"));
+  if (list.length) sessionStorage.setItem("ff-list", JSON.stringify(list));
   document.addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
       event.preventDefault();
