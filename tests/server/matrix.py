@@ -276,6 +276,15 @@ EXPECTED: Final[dict[str, Line]] = {
     "POST /ui/quotas/{quota_policy_id}/limits": Line(
         OPERATE, "all", form={"max_concurrent": "7", "revision": "0"}
     ),
+    "GET /ui/failures": Line(READ, "own"),
+    "GET /ui/failures/{fingerprint}": Line(READ, "own"),
+    "POST /ui/failures/{fingerprint}/change": Line(OPERATE, "own", form={"action": "retry"}),
+    "POST /ui/failures/{fingerprint}/known": Line(OPERATE, "own", form={"for": "1h"}),
+    "GET /ui/audit": Line("A", "own"),
+    "GET /ui/audit/export": Line("A", "own"),
+    "GET /ui/system": Line(OPERATE, "all"),
+    "POST /ui/system/doctor": Line("A", "all", form={}),
+    "POST /ui/system/tokens/{token_id}/revoke": Line("A", "own", form={}),
     "GET /ui/lanes": Line(READ, "own"),
     "POST /ui/lanes/{lane_id}/state": Line(OPERATE, "all", form={"state": "active"}),
     "POST /ui/lanes/{lane_id}/settings": Line(OPERATE, "all", form={"weight": "2", "aging": "0s"}),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flowfabric.model.failure import FailureGroup
 from flowfabric.model.gauges import Gauges, LaneGauge
 from flowfabric.model.statistic import HOUR_MS, MINUTE_MS, Statistic
 from flowfabric.server.ui.draw.spark import minute_chart, spark
@@ -90,8 +91,24 @@ def test_what_needs_a_person_is_said_first_and_nothing_else_is() -> None:
     assert seen().sentence == "All right."
     assert seen(approvals=1).sentence == "1 thing needs you."
     assert seen(approvals=2).alerts[0].text == "2 approvals wait for people"
-    failing = [statistic(10 * HOUR_MS - MINUTE_MS, failed=5)]
-    assert seen(statistics=failing).alerts[0].text == "brief: 5 failures in the last hour"
+    group = FailureGroup(
+        namespace="default",
+        fingerprint="f",
+        category="error",
+        message="RateLimitError: 429",
+        exception=None,
+        frame=None,
+        line=None,
+        execution_kinds=("brief",),
+        versions=(),
+        failed=5,
+        retried=0,
+        first_seen_at=0,
+        last_seen_at=0,
+    )
+    told = seen(groups=[group]).alerts[0]
+    assert told.text == "brief: 5 failures in 24 h, RateLimitError: 429"
+    assert told.href == "/ui/failures/f?namespace=default"
     gauges = Gauges(at=0, lanes=(), workers={}, unroutable={"gpu": 17}, overdue=0, counted_until=0)
     assert seen(gauges=gauges).alerts[0].text == "17 need gpu, which no worker offers"
     waiting = LaneGauge(lane_id="mail", ready=3, ready_since=0)

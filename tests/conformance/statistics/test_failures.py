@@ -238,11 +238,13 @@ async def test_all_of_a_group_are_run_again_by_one_operation(lab: Lab) -> None:
 
 
 @scenario
-async def test_one_that_fails_again_is_not_met_twice(lab: Lab) -> None:
+async def test_what_fails_after_the_beginning_is_not_met(lab: Lab) -> None:
     ids = [await fails(lab) for _ in range(3)]
     told = await lab.engine.describe_failure(execution_id=ids[0])
     assert told is not None
     begun = await lab.engine.start_operation(action="retry", fingerprint=told.fingerprint)
+    lab.clock.advance(1)
+    late = await fails(lab)
     await lab.after(limits.OPERATION_PAUSE_MS)
     for claimed in await lab.claims(limit=9):
         await lab.engine.fail(
@@ -256,6 +258,7 @@ async def test_one_that_fails_again_is_not_met_twice(lab: Lab) -> None:
     assert (done.done, done.handled) == (3, 3)
     for key in ids:
         assert (await lab.describe(key)).replay_count == 1
+    assert (await lab.describe(late)).replay_count == 0
 
 
 @scenario

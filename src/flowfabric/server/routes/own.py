@@ -90,8 +90,13 @@ class System(Record, frozen=True, kw_only=True):
 
 async def system(service: Service, call: Call) -> Answer:
     """What it runs on and how it fares."""
+    return Answer(to_body(await system_of(service)))
+
+
+async def system_of(service: Service) -> System:
+    """The same as a record."""
     capabilities = service.engine.capabilities()
-    told = System(
+    return System(
         version=capabilities.version,
         store=capabilities.family,
         schema_version=capabilities.schema_version,
@@ -102,7 +107,6 @@ async def system(service: Service, call: Call) -> Answer:
         streams=service.streams,
         checks=await service.readiness(),
     )
-    return Answer(to_body(told))
 
 
 class Alive(Record, frozen=True, kw_only=True):

@@ -19,15 +19,18 @@ from flowfabric.server.ui.pages import HTML, Action, Page
 from flowfabric.server.ui.preferences import look_chosen
 from flowfabric.server.ui.reading import (
     approvals,
+    audit,
     budgets,
     bulk,
     execution,
+    failures,
     finding,
     flows,
     lanes,
     overview,
     runs,
     schedules,
+    system,
     workers,
 )
 
@@ -47,6 +50,9 @@ _MODULES: Final = (
     lanes,
     workers,
     schedules,
+    failures,
+    audit,
+    system,
 )
 PAGES: Final[tuple[Page, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 ACTIONS: Final[tuple[Action, ...]] = tuple(act for module in _MODULES for act in module.ACTIONS)

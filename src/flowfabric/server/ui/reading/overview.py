@@ -9,10 +9,12 @@ from flowfabric.api.approvals import CountWaits
 from flowfabric.api.asks import ListBudgetAsks
 from flowfabric.api.budgets import ListBudgets
 from flowfabric.api.executions import ListKinds
+from flowfabric.api.failures import ListFailureGroups
 from flowfabric.api.lanes import ListLanes
 from flowfabric.api.operation import Scope
 from flowfabric.limits import PAGE_MAX
 from flowfabric.model.state import BlockingReason
+from flowfabric.model.statistic import Step
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.places import Nav
 from flowfabric.server.routes.asking import ask
@@ -25,6 +27,7 @@ from flowfabric.server.ui.views.overview import PATH, Overview, overview_of
 
 _APPROVALS: Final = 1_000  # counted no further
 _BUDGETS: Final = 200
+_GROUPS: Final = 50
 
 
 async def first(service: Service, call: Call) -> Overview | Answer:
@@ -42,11 +45,12 @@ async def overview(service: Service, call: Call) -> Overview:
         gauges_now(service, call),
         ask(service, call, ListLanes(with_counts=False, limit=PAGE_MAX)),
     )
-    waits, asks, budgets, kinds = await asyncio.gather(
+    waits, asks, budgets, kinds, groups = await asyncio.gather(
         ask(service, call, approvals),
         ask(service, call, ListBudgetAsks(limit=10)),
         ask(service, call, ListBudgets(limit=_BUDGETS)),
         ask(service, call, ListKinds(limit=1)),
+        ask(service, call, ListFailureGroups(by=Step.TOTAL, limit=_GROUPS)),
     )
     hour, gauges, lanes = await standing
     return overview_of(
@@ -56,6 +60,7 @@ async def overview(service: Service, call: Call) -> Overview:
         approvals=waits,
         asks=asks.items,
         budgets=budgets.items,
+        groups=groups.items,
         is_new=not kinds.items,
         now=await now_of(service, call),
         complete_until=hour.complete_until,
@@ -72,7 +77,7 @@ PAGES: Final = (
         template="overview.html",
         asks=(
             *("read_statistics", "read_gauges", "list_lanes", "count_waits"),
-            *("list_budget_asks", "list_budgets", "list_kinds"),
+            *("list_budget_asks", "list_budgets", "list_kinds", "list_failure_groups"),
         ),
         parts=("overview",),
         topics=("tick:5s",),

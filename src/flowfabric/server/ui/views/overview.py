@@ -8,12 +8,14 @@ from urllib.parse import quote, urlencode
 
 from flowfabric.model.ask import BudgetAsk
 from flowfabric.model.budget import BudgetStatus
+from flowfabric.model.failure import FailureGroup
 from flowfabric.model.gauges import Gauges
 from flowfabric.model.record import Record
 from flowfabric.model.results import LaneSummary
 from flowfabric.model.statistic import MINUTE_MS, Statistic
 from flowfabric.model.times import count, span
 from flowfabric.server.ui.views.curves import Minute, by_lane, hour_of
+from flowfabric.server.ui.views.failures import line_of as failure_line
 from flowfabric.server.ui.views.lanes import LaneLine, counted, line_of
 
 PATH = "/ui"
@@ -21,7 +23,8 @@ LANES_SHOWN = 20
 _ALERTS_MAX = 5
 _OLD_MS = 10 * MINUTE_MS  # ready for longer than that is worth a look
 _FULL = 90  # percent of a limit
-_FAILURES = 5  # of a kind in an hour
+_FAILURES = 5  # that are alike, in a day
+_TEXT_MAX = 160
 
 
 class Alert(Record, frozen=True, kw_only=True):
@@ -86,7 +89,7 @@ def overview_of(
     approvals: int,
     asks: Iterable[BudgetAsk],
     budgets: Iterable[BudgetStatus],
-    failing: Iterable[Alert] = (),
+    groups: Iterable[FailureGroup] = (),
     is_new: bool,
     now: int,
     complete_until: int,
@@ -99,7 +102,7 @@ def overview_of(
     lines.sort(key=lambda line: (-line.ended_total, line.lane_id))
     alerts = (
         *_people(approvals, asks),
-        *(tuple(failing) or _failing(statistics)),
+        *_failing(groups),
         *_full(budgets),
         *_lacking(gauges),
         *_standing(lines, now),
@@ -135,15 +138,15 @@ def _people(approvals: int, asks: Iterable[BudgetAsk]) -> Iterable[Alert]:
         yield Alert(tone="suspended", text=text, href="/ui/approvals")
 
 
-def _failing(statistics: Iterable[Statistic]) -> Iterable[Alert]:
-    failed = Counter[str]()
-    for each in statistics:
-        failed[each.execution_kind] += each.failed + each.expired
-    for kind, many in failed.most_common(_ALERTS_MAX):
-        if many >= _FAILURES:
-            query = urlencode({"q": f"state:failed kind:{_quoted(kind)} since:1h"})
-            text = f"{kind}: {count(many, 'failure')} in the last hour"
-            yield Alert(tone="failed", text=text, href=f"/ui/runs?{query}")
+def _failing(groups: Iterable[FailureGroup]) -> Iterable[Alert]:
+    """The most frequent failures that are alike."""
+    often = sorted(groups, key=lambda group: -group.failed)
+    for group in often[:_ALERTS_MAX]:
+        if group.failed >= _FAILURES:
+            line = failure_line(group, group.last_seen_at)
+            many = count(group.failed, "failure")
+            text = f"{', '.join(line.kinds[:2])}: {many} in 24 h, {line.message}"
+            yield Alert(tone="failed", text=text[:_TEXT_MAX], href=line.href)
 
 
 def _full(budgets: Iterable[BudgetStatus]) -> Iterable[Alert]:
@@ -258,7 +261,3 @@ def time_of_day(instant: int) -> str:
     """
     minutes = instant // MINUTE_MS % (24 * 60)
     return f"{minutes // 60:02}:{minutes % 60:02}"
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text else text
