@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from flowfabric.errors import StoreUnavailable
@@ -104,6 +106,16 @@ async def test_a_choice_of_how_pages_look_is_kept_in_a_cookie(lab: Lab) -> None:
     assert page.elements[0][1]["data-theme"] == "dark"
     other = {**form, "sec-fetch-site": "cross-site"}
     assert (await desk.post("/ui/look", b"theme=dark", headers=other)).status == 403
+
+
+@scenario
+async def test_a_cookie_that_another_site_has_set_names_no_form(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    for text in (b'{"text":"x","request_id":"r","undo":"//evil/ui"}', b"{", b"\xff", b"[]"):
+        cookie = f"ff_flash={base64.urlsafe_b64encode(text).decode()}"
+        page = await shown(desk, "/ui/runs", headers={"cookie": cookie})
+        assert not [each for each in page.closed if each.attributes.get("id") == "flash"]
+    await shown(desk, "/ui/runs", headers={"cookie": 'ff_look=theme=<x>.columns="; a b; ff_flash'})
 
 
 def test_only_paths_of_the_dashboard_are_gone_back_to() -> None:
