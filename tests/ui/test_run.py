@@ -10,7 +10,7 @@ import pytest
 from flowfabric.api.executions import Explain
 from flowfabric.api.operation import Request
 from flowfabric.model.suspension import Single
-from flowfabric.model.telling import facts_of
+from flowfabric.model.telling import facts_of, limits_of, workers_of
 from flowfabric.server.routes.values import path_id
 from flowfabric.server.ui.views.execution import TABS
 from tests.support.http import Desk
@@ -75,6 +75,38 @@ async def test_why_is_first_and_says_what_the_engine_says(lab: Lab) -> None:
         assert fact.name in text
         assert " ".join(fact.text.split()) in text
     assert text.index(explanation.summary) < text.index("Timeline")
+
+
+@scenario
+async def test_every_kind_of_wait_is_told_as_the_engine_tells_it(lab: Lab) -> None:
+    """Acceptance 6, for kinds of waits that differ in what is told."""
+    desk = Desk(lab.engine)
+    await lab.engine.create_budget(
+        budget_id="gpt", dimensions=["tokens"], hard_limits=[1], soft_limits=[0]
+    )
+    await lab.engine.report_usage_admin(
+        budget_id="gpt", dimensions=["tokens"], deltas=[1], dedup_key="a"
+    )
+    needs = {"routing_requirements": {"required_capabilities": ["gpu"]}}
+    keys = [
+        await lab.create("waits"),
+        await lab.create("gpu", policy=needs),
+        await lab.create("later", delay_until=lab.now + 60_000),
+        await lab.create("spends", budget_ids=["gpt"]),
+        await lab.create("held"),
+    ]
+    await lab.engine.hold_execution(execution_id=keys[-1], reason="look first")
+    await lab.claims("w1")
+    await lab.after(1_000)
+    for key in keys:
+        explanation = await lab.engine.call(Explain(execution_id=key))
+        text = words(await shown(desk, f"/ui/runs/{path_id(key)}"))
+        assert " ".join(explanation.summary.split()) in text
+        for fact in facts_of(explanation, lab.now):
+            assert fact.name in text
+            assert " ".join(fact.text.split()) in text
+        for name, *_ in (*limits_of(explanation), *workers_of(explanation)):
+            assert str(name) in text
 
 
 @scenario

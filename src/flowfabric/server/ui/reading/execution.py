@@ -41,8 +41,9 @@ from flowfabric.server.ui.views.comparing import comparison_of
 from flowfabric.server.ui.views.execution import TABS, Run, run_of
 from flowfabric.server.ui.views.jsontree import payload_of
 
-_ATTEMPTS: Final = 100
-_WAITS: Final = 100
+_ATTEMPTS: Final = 400
+_WAITS: Final = 200
+_LISTED: Final = 100  # of these, in a tab: the latest
 _LINES: Final = 200
 _LOOKED: Final = 1_000  # lines that one look for the last ones takes
 _LOOKS: Final = 4
@@ -77,9 +78,9 @@ async def run(service: Service, call: Call) -> Run:
         now_of(service, call),
     )
     if tab == "attempts":
-        inside = tuple(reversed(attempts.items))
+        inside = tuple(reversed(attempts.items))[:_LISTED]
     elif tab == "waits":
-        inside = tuple(reversed(waits.items))
+        inside = tuple(reversed(waits.items))[:_LISTED]
     return run_of(
         snapshot,
         explanation,
