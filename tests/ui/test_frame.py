@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowfabric.errors import StoreUnavailable
 from flowfabric.model.marks import MARKS as SIGNS
 from flowfabric.server.ui.assets import assets
 from flowfabric.server.ui.forms import is_local
@@ -68,6 +69,19 @@ async def test_a_defect_is_a_page_that_tells_nothing_of_it(
     reply = await Desk(lab.engine).get("/ui/runs")
     assert reply.status == 500
     assert "inside of the server" not in "".join(page_of(reply).texts)
+
+
+@scenario
+async def test_a_page_of_a_store_that_is_away_says_so_and_looks_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("the store is away", retry_after_ms=1_000)
+
+    monkeypatch.setattr(lab.engine, "server_time_ms", away)
+    reply = await Desk(lab.engine).get("/ui/runs")
+    assert (reply.status, reply.headers["refresh"]) == (503, "5")
+    assert "the store is away" in "".join(page_of(reply).texts)
 
 
 @scenario
