@@ -174,6 +174,14 @@ async def test_changes_of_another_namespace_are_not_told(lab: Lab) -> None:
 
 
 @scenario
+async def test_a_stream_of_which_nothing_is_read_leaves_no_watch(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    reply = await desk.ask("HEAD", live_address(await shown(desk, "/ui/runs")))
+    assert (reply.status, reply.body) == (200, b"")
+    assert (len(desk.service.watches), desk.service.streams) == (0, 0)
+
+
+@scenario
 async def test_live_parts_need_the_scope_of_their_page(lab: Lab) -> None:
     desk = Desk(lab.engine)
     made = await lab.engine.create_access_token(name="x", scopes=("worker",))

@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric.api.executions import Explain
 from flowfabric.api.operation import Request
+from flowfabric.model.stream import NewFrame
 from flowfabric.model.suspension import Single
 from flowfabric.model.telling import facts_of, limits_of, workers_of
 from flowfabric.server.routes.values import path_id
@@ -249,3 +250,17 @@ async def test_a_page_asks_for_few_things(lab: Lab, monkeypatch: pytest.MonkeyPa
         asked.clear()
         await shown(desk, f"{path}?tab={tab}")
         assert len(asked) <= 8, (tab, asked)
+
+
+@scenario
+async def test_a_stream_of_text_is_one_text_and_other_frames_are_trees(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    _, path = await address(lab)
+    claimed = await lab.claim("w1")
+    frames = [NewFrame(payload=json.dumps(word).encode()) for word in ("All ", "about ", "<sun>")]
+    await lab.engine.append_frames(claimed.handle, frames=frames)
+    assert "All about <sun>" in words(await shown(desk, f"{path}?tab=stream"))
+    await lab.engine.append_frames(claimed.handle, frames=[NewFrame(payload=b'{"tokens": 7}')])
+    page = await shown(desk, f"{path}?tab=stream")
+    assert "tokens" in words(page)
+    assert [e for e in page.all("div") if e.attributes.get("class") == "frame"]

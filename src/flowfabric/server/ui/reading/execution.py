@@ -47,7 +47,7 @@ _LISTED: Final = 100  # of these, in a tab: the latest
 _LINES: Final = 200
 _LOOKED: Final = 1_000  # lines that one look for the last ones takes
 _LOOKS: Final = 4
-_FRAMES: Final = 200
+_FRAMES: Final = 2_000  # small ones, of which a text is put together
 _ENTRIES: Final = 200
 _EVENTS: Final = 100
 _CHILDREN: Final = 200
@@ -167,7 +167,7 @@ async def _stream(
     request = ReadExecutionStream(
         execution_id=snapshot.execution_id, after=given.get("after") or None, limit=_FRAMES
     )
-    return tabs.stream_of(await ask(service, call, request), most=_FRAMES)
+    return tabs.stream_of(await ask(service, call, request), most=_FRAMES, shown=_LISTED)
 
 
 async def _steps(
