@@ -64,7 +64,7 @@ class Dev:
                 stderr=log,
                 text=True,
             )
-        self.address = ""
+        self.address = self.login = ""
 
     def word(self, text: str) -> None:
         """Change a file that the program imports."""
@@ -79,7 +79,8 @@ class Dev:
             if line.startswith("}"):
                 break
         assert text, self.log()
-        self.address = json.loads(text)["address"]
+        told = json.loads(text)
+        self.address, self.login = told["address"], told["login"]
         assert "/v1/executions" in httpx.get(f"{self.address}/docs", timeout=PATIENCE_S).text
 
     def greet(self) -> str:
@@ -167,6 +168,9 @@ def test_the_first_page_is_there_within_two_seconds(tmp_path: Path) -> None:
         dev.await_start()
         spent = psutil.Process(dev.process.pid).cpu_times()
         assert spent.user + spent.system <= 2.0
+        signed_in, again = [httpx.get(dev.login, timeout=PATIENCE_S) for _ in range(2)]
+        assert (signed_in.status_code, again.status_code) == (303, 401)
+        assert signed_in.headers["set-cookie"].startswith("ff=")
 
 
 @pytest.mark.slow

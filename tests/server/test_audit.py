@@ -6,13 +6,21 @@ from typing import Any
 
 import pytest
 
+from flowfabric.api.operation import OPERATIONS, Kind, Scope
+from flowfabric.api.origins import coming_from
+from flowfabric.engine.acts import act_of
 from flowfabric.model.access import AccessTokenCreated
+from flowfabric.model.audit import RequestOrigin
+from flowfabric.model.suspension import Single
 from flowfabric.server.access.refusals import RefusalLog
 from flowfabric.server.routes.all import ALL_ROUTES
 from flowfabric.server.routes.values import path_id
 from tests.support.http import Desk, Reply
 from tests.support.lab import Lab, scenario
+from tests.support.waits import suspended
 
+# They prove something of a caller, or wait; none does anything to the work of others.
+NO_ACTS = {"authenticate", "read_session", "record_refusals", "shutdown_prepare", "wait_for_reply"}
 UNKNOWN = "0.01890000-0000-7000-8000-000000000001"
 
 
@@ -206,3 +214,30 @@ def test_no_route_changes_the_audit_trail() -> None:
     about = [each.name for each in ALL_ROUTES if "audit" in each.path]
     assert [each for each in about if not each.startswith("GET ")] == []
     assert "GET /v1/audit" in about
+
+
+@scenario
+async def test_a_decision_by_a_link_is_entered_in_the_name_of_the_link(lab: Lab) -> None:
+    desk = Desk(lab.engine, rate_address=1_000)
+    ada = await person(lab, desk, "admin")
+    waiting = await suspended(lab, Single("a", "approved"))
+    execution_id = waiting.claimed.execution_id
+    made = await ada.ask("POST", f"/v1/waits/{path_id(execution_id)}/a/link", "r-1", body={})
+    body = {"link": made.json["link"], "signal_name": "approved"}
+    assert (await desk.post("/v1/signals", body)).status == 200
+    (decided,) = await trail(desk, ada, "?action=deliver_signal")
+    assert (decided["subject"], decided["actor"][:5]) == (execution_id, "link:")
+    (read,) = await trail(desk, ada, "?action=read_waitpoint_token")
+    assert (read["actor"], read["request_id"]) == (ada.id, "r-1")
+    assert made.json["link"] not in repr(await trail(desk, ada))
+
+
+def test_every_operation_on_the_work_of_others_is_an_act() -> None:
+    """What is added later is one, too; the exceptions are known by name."""
+    scopes = {Scope.OPERATE, Scope.APPROVE, Scope.ADMIN}
+    for each in OPERATIONS.values():
+        with coming_from(RequestOrigin(request_id="r")):
+            act = act_of(each.request(**dict.fromkeys(each.request.__struct_fields__, "x")))
+        is_one = each.scope in scopes and each.kind is not Kind.READ and each.name not in NO_ACTS
+        assert (act is not None) is is_one, each.name
+        assert act is None or act.action == each.name

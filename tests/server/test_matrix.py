@@ -109,7 +109,9 @@ async def ask(
 
 def code_of(reply: Reply, name: str = "code") -> Any:
     """What a refusal says of itself, as JSON or as a page."""
-    if reply.body[:1] == b"{":
+    if reply.headers.get("content-type", "").startswith(
+        ("application/json", "application/problem+json")
+    ):
         return reply.json.get(name)
     found = re.search(rf'id="refusal"[^>]* data-{name}="(\w+)"', reply.body.decode())
     return None if found is None else found[1]

@@ -22,6 +22,7 @@ from flowfabric.server.oidc.client import CALLBACK, provider_of
 from flowfabric.server.oidc.jwt import BadToken, Expected, RsaKey, read_token, rsa_keys
 from flowfabric.server.oidc.jwt import verify_rs256 as is_signed
 from flowfabric.server.oidc.provider import Fetched, NoLogin, Provider, fetch
+from flowfabric.server.serve import Server
 from flowfabric.server.settings import ServerSettings
 from flowfabric.server.sources import choose
 from tests.support.http import Desk, Reply
@@ -428,6 +429,24 @@ async def test_a_session_by_a_proxy_lasts_while_the_proxy_names_the_same_person(
     assert (await browser.get("/v1/executions")).status == 401
     assert (await browser.get("/v1/executions", **{"X-Remote-User": "bob"})).status == 401
     assert (await browser.get("/v1/executions", **ada)).status == 200
+
+
+@scenario
+async def test_the_address_of_the_connection_counts_and_not_the_one_that_is_forwarded(
+    lab: Lab,
+) -> None:
+    desk = Desk(lab.engine, **PROXIED)
+    ada = {"X-Remote-User": "ada", "X-Remote-Groups": "staff"}
+    for proxies, forwarded, status in (
+        (("127.0.0.1",), "203.0.113.5", 303),
+        (("203.0.113.0/24",), "203.0.113.5", 200),
+    ):
+        settings = ServerSettings(**{**PROXIED, "trusted_proxies": proxies})
+        desk.app = Server(lab.engine, settings)._behind_proxies()  # type: ignore[assignment]
+        headers = {**ada, "X-Forwarded-For": forwarded, "X-Forwarded-Proto": "https"}
+        reply = await desk.get("/ui/login", headers=headers)
+        assert reply.status == status
+        assert ("__Host-ff=" in reply.headers.get("set-cookie", "")) is (status == 303)
 
 
 # --- settings ------------------------------------------------------------------------------------

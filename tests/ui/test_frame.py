@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
+from flowfabric.errors import StoreUnavailable
 from flowfabric.model.marks import MARKS as SIGNS
 from flowfabric.server.ui.assets import assets
 from flowfabric.server.ui.forms import is_local
@@ -71,6 +74,19 @@ async def test_a_defect_is_a_page_that_tells_nothing_of_it(
 
 
 @scenario
+async def test_a_page_of_a_store_that_is_away_says_so_and_looks_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("the store is away", retry_after_ms=1_000)
+
+    monkeypatch.setattr(lab.engine, "server_time_ms", away)
+    reply = await Desk(lab.engine).get("/ui/runs")
+    assert (reply.status, reply.headers["refresh"]) == (503, "5")
+    assert "the store is away" in "".join(page_of(reply).texts)
+
+
+@scenario
 async def test_a_browser_that_has_proved_nothing_is_sent_to_the_login(lab: Lab) -> None:
     await lab.engine.create_access_token(name="x", scopes=("read",))
     reply = await Desk(lab.engine).get("/ui/runs?q=state:failed")
@@ -90,6 +106,16 @@ async def test_a_choice_of_how_pages_look_is_kept_in_a_cookie(lab: Lab) -> None:
     assert page.elements[0][1]["data-theme"] == "dark"
     other = {**form, "sec-fetch-site": "cross-site"}
     assert (await desk.post("/ui/look", b"theme=dark", headers=other)).status == 403
+
+
+@scenario
+async def test_a_cookie_that_another_site_has_set_names_no_form(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    for text in (b'{"text":"x","request_id":"r","undo":"//evil/ui"}', b"{", b"\xff", b"[]"):
+        cookie = f"ff_flash={base64.urlsafe_b64encode(text).decode()}"
+        page = await shown(desk, "/ui/runs", headers={"cookie": cookie})
+        assert not [each for each in page.closed if each.attributes.get("id") == "flash"]
+    await shown(desk, "/ui/runs", headers={"cookie": 'ff_look=theme=<x>.columns="; a b; ff_flash'})
 
 
 def test_only_paths_of_the_dashboard_are_gone_back_to() -> None:

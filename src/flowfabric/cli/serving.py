@@ -141,8 +141,9 @@ def announce(call: Call, told: Mapping[str, Any], *, ui: bool, once: str | None 
     """Where a server is, for people or for programs. `once`: what opens the dashboard."""
     terminal, address = call.terminal, str(told["address"])
     is_web = address.startswith("http")
+    login = None if once is None else f"{address}/ui/login?once={once}"
     if terminal.as_json:
-        terminal.document(dict(told))
+        terminal.document(dict(told) if login is None else {**told, "login": login})
     else:
         terminal.line(f"FlowFabric serves {told['url']}")
         terminal.line(f"  at      {address}")
@@ -150,8 +151,8 @@ def announce(call: Call, told: Mapping[str, Any], *, ui: bool, once: str | None 
             terminal.line(f"  pages   {address}/ui")
         if is_web:
             terminal.line(f"  docs    {address}/docs")
-        if once is not None:
-            terminal.line(f"  login   {address}/ui/login?once={once} (once, for a minute)")
+        if login is not None:
+            terminal.line(f"  login   {login} (once, for a minute)")
         terminal.line(f"  tokens  {_GUARDED if told['is_guarded'] else _OPEN}")
     if is_web and ui:
         _LOGGER.info("the dashboard is at %s/ui", address)

@@ -70,7 +70,7 @@ class Act:
         return AuditRow(
             now,
             self._id,
-            (event.actor if event else "") or actor or origin.actor,
+            (event.actor if event else "") or actor or origin.actor or self._source(),
             origin.address,
             self.action,
             _clipped(event.subject if event else self._subject()),
@@ -82,6 +82,12 @@ class Act:
             details,
             now + retention_ms,
         )
+
+    def _source(self) -> str:
+        """The sender of a signal, whom no token names: a link, or its recipient."""
+        signal = getattr(self._request, "signal", None)
+        parts = [_text(signal, name) for name in ("source_type", "source_identity")]
+        return _clipped(":".join(filter(None, parts)))
 
     def _subject(self) -> str:
         told: Any = self._request

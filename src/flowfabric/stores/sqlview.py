@@ -245,6 +245,7 @@ class SqlView(ABC):
         return [
             MemberFold(level, bool(child), routes.get(route), VECTOR_OF_ID[state], *rest)
             for level, child, route, state, *rest in rows
+            if state in VECTOR_OF_ID
         ]
 
     async def fold_edges(self, folding: Folding) -> list[EdgeFold]:
@@ -273,7 +274,7 @@ class SqlView(ABC):
             0 if wanted.is_free else 1,
             limit,
         )
-        return [row[0] for row in rows]
+        return [row[0] for row in rows if type(row) is not SpoiledRow]
 
     # --- searches and rows -----------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from flowfabric.errors import FlowFabricError, Unauthorized
+from flowfabric.errors import FlowFabricError, StoreUnavailable, Unauthorized
 from flowfabric.model.record import Record
 from flowfabric.server.exchange import Answer, Call
 from flowfabric.server.ui.forms import login_of, redirect
@@ -14,6 +14,7 @@ from flowfabric.server.ui.pages import HTML
 if TYPE_CHECKING:
     from flowfabric.server.service import Service
 
+_AGAIN: Final = b"5"  # seconds
 _KEPT: Final = (b"retry-after", b"allow")
 
 
@@ -53,4 +54,6 @@ def refusal(service: Service, call: Call, error: FlowFabricError, answer: Answer
         request_id=call.request_id,
     )
     headers = tuple(each for each in answer.headers if each[0] in _KEPT)
+    if answer.status == StoreUnavailable.status and call.method == "GET":
+        headers = (*headers, (b"refresh", _AGAIN))  # it recovers by itself
     return refused(service, call, view, headers)
