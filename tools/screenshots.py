@@ -1,7 +1,7 @@
 """Draw the dashboard's pictures: a store with a story, a server on it, and Chromium.
 
-    .venv/bin/python tools/screenshots.py            the pictures of docs/images
-    .venv/bin/python tools/screenshots.py --all DIR  every page, wide and on a phone, light and dark
+.venv/bin/python tools/screenshots.py            the pictures of docs/images
+.venv/bin/python tools/screenshots.py --all DIR  every page, wide and on a phone, light and dark
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def _every(ids: dict[str, str]) -> list[Picture]:
     ]
 
 
-async def _drawn(browser: Browser, address: str, picture: Picture, folder: Path, whole: bool) -> int:
+async def _drawn(
+    browser: Browser, address: str, picture: Picture, folder: Path, whole: bool
+) -> int:
     """Draw one; how many bytes it has."""
     options: dict[str, Any] = {
         "viewport": {"width": picture.width, "height": picture.height},
