@@ -127,6 +127,16 @@ async def test_a_line_that_another_program_left_in_a_cookie_is_not_shown(lab: La
         assert not [each for each in page.elements if each[1].get("id") == "flash"]
 
 
+@scenario
+async def test_a_cookie_that_another_site_has_set_names_no_form(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    for text in (b'{"text":"x","request_id":"r","undo":"//evil/ui"}', b"{", b"\xff", b"[]"):
+        cookie = f"ff_flash={base64.urlsafe_b64encode(text).decode()}"
+        page = await shown(desk, "/ui/runs", headers={"cookie": cookie})
+        assert not [each for each in page.closed if each.attributes.get("id") == "flash"]
+    await shown(desk, "/ui/runs", headers={"cookie": 'ff_look=theme=<x>.columns="; a b; ff_flash'})
+
+
 def test_only_paths_of_the_dashboard_are_gone_back_to() -> None:
     for path in ("/ui", "/ui/runs?q=a%20b", "/ui/runs/17.x"):
         assert is_local(path)

@@ -212,9 +212,11 @@ def flash_of(service: Service, call: Call) -> Flash | None:
     if not text or not hmac.compare_digest(proof.encode(), _proof(service, call, text).encode()):
         return None
     try:
-        return from_json(base64.urlsafe_b64decode(text), Flash, field="flash")
+        found = from_json(base64.urlsafe_b64decode(text), Flash, field="flash")
     except (FlowFabricError, ValueError):
         return None
+    # Another site of this domain may set a cookie, too: it must not name what a button does.
+    return found if found.undo is None or is_local(found.undo) else None
 
 
 def cookies_of(call: Call) -> Mapping[str, str]:
