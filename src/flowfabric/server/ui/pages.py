@@ -9,7 +9,7 @@ from flowfabric.api.operation import Scope
 from flowfabric.model.record import Record
 from flowfabric.server.exchange import Answer, Call, Streamed
 from flowfabric.server.places import Nav, Place
-from flowfabric.server.routes.route import Reach, Repeat, Route, Size
+from flowfabric.server.routes.route import Judge, Reach, Repeat, Route, Size
 from flowfabric.server.routes.values import full_id
 from flowfabric.server.ui.forms import Done, Form, after, form_of, refused_form
 
@@ -47,7 +47,7 @@ class Page(Record, frozen=True, kw_only=True):
     is_personal: bool = False
     counts_new: bool = False
     nav: Nav | None = None
-    reads_much: Callable[[Call], bool] | None = None
+    reads_much: Judge | None = None
 
     def topics_of(self, params: Mapping[str, str]) -> tuple[str, ...]:
         """Its topics, for what a path names; ids of executions are given in full."""
