@@ -83,7 +83,7 @@ class Showcase:
             await self.create(kind, topic, lane_id=lane, tags={"team.name": "energy"})
         for number, claimed in enumerate(await self.claim(limit=many + 2)):
             self.clock.advance(700 + (at * 977 + number * 331) % 4_000)
-            if (at + number) % 13 == 5:
+            if (at + number) % 13 == 5 and claimed.lane_id != "mail":
                 reason = _TIMEOUT if at % 3 == 0 else _RATE
                 await self.engine.fail(
                     claimed.handle, reason=reason, failure_class="permanent", category="model"
@@ -95,6 +95,7 @@ class Showcase:
             budget_id="gpt", dimensions=["tokens"], deltas=[tokens]
         )
         await self.engine.tick()
+        await self.counted()
 
     # --- what is worth looking at ----------------------------------------------------------------
 

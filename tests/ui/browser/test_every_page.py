@@ -27,10 +27,14 @@ _COLOURS: Final[dict[str, Any]] = {
     "runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
     **_QUICK,
 }
-# What is wider than the page, if anything is.
+# What is wider than the page, or lies over what is beside it, if anything does.
 _TOO_WIDE: Final = """() => {
   const width = document.documentElement.clientWidth;
-  if (document.documentElement.scrollWidth <= width) return [];
+  const over = [...document.querySelectorAll(".cards td, .meter > *")]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
+    .filter((each) => getComputedStyle(each).overflowX === "visible")
+    .map((each) => `${each.textContent.trim()} lies over its neighbour`);
+  if (document.documentElement.scrollWidth <= width) return over.slice(0, 3);
   return [...document.querySelectorAll("body *")]
     .filter((each) => each.getBoundingClientRect().right > width + 1)
     .map((each) => each.tagName + "." + each.getAttribute("class")).slice(0, 5)
@@ -45,7 +49,7 @@ def pages(site: Site) -> list[str]:
         *(f"/ui{page}" for page in PAGES),
         *(f"/ui/runs/{run}?tab={tab}" for tab, _ in TABS),
         f"/ui/runs/{wait}",
-        *(f"/ui/flows/{flow}?view={view}" for view in ("graph", "list", "waterfall")),
+        *(f"/ui/flows/{flow}?tab={tab}" for tab in ("graph", "list", "waterfall")),
         f"/ui/approvals/{wait}/publish?decision=approved",
     ]
 
