@@ -192,6 +192,24 @@ async def test_live_parts_need_the_scope_of_their_page(lab: Lab) -> None:
         assert (await desk.get(f"{path}?of=/ui/search", headers=bearer)).status == 404
 
 
+@scenario
+async def test_a_page_that_leads_elsewhere_has_no_live_parts(lab: Lab) -> None:
+    made = await lab.engine.create_access_token(name="x", scopes=("approve",))
+    bearer = {"authorization": f"Bearer {made.token.reveal()}"}
+    assert (await Desk(lab.engine).get("/ui/parts?of=/ui", headers=bearer)).status == 404
+
+
+@scenario
+async def test_words_are_looked_for_as_rarely_by_pages_as_by_programs(lab: Lab) -> None:
+    desk = Desk(lab.engine, rate_expensive=1)
+    made = await lab.engine.create_access_token(name="x", scopes=("read",))
+    bearer = {"authorization": f"Bearer {made.token.reveal()}"}
+    paths = ["/ui/runs?q=hay", f"/ui/parts?of={quote('/ui/runs?q=hay')}"]
+    assert [(await desk.get(each, headers=bearer)).status for each in paths] == [200, 200]
+    assert [(await desk.get(each, headers=bearer)).status for each in paths] == [429, 429]
+    assert (await desk.get("/ui/runs?q=state:failed", headers=bearer)).status == 200
+
+
 class Shown:
     def __init__(self, *, is_quiet: bool) -> None:
         self.is_quiet = is_quiet

@@ -61,6 +61,7 @@ class Seen:
         self.page: Page = route.handler.page
         self.call = Call(scope, call.receive, call.request_id)
         self.call.caller, self.call.route, self.call.params = call.caller, route, params
+        service.count_expensive(self.call, route)
         self._service = service
 
     @property
