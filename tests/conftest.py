@@ -124,6 +124,14 @@ if IS_LOSSY:
     _NOT_OVER_HTTP["test_what_nobody_was_told_of_is_given_back"] = _REPEATED
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it loudly, once, if the dashboard was not tested in a browser."""
+    skipped = [str(each.longrepr) for each in terminalreporter.stats.get("skipped", ())]
+    if told := [each for each in skipped if "NO BROWSER" in each]:
+        text = "NO BROWSER" + told[0].partition("NO BROWSER")[2].rstrip("')")
+        terminalreporter.write_line(f"{len(told)} tests skipped. {text}", red=True, bold=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what cannot hold behind a server."""
     for item in items:

@@ -138,6 +138,13 @@ async def counted(engine: Engine) -> None:
         continue
 
 
+def fingerprint(side: Side) -> str:
+    """Of the one group of failures."""
+    assert side.ff("failures", "--json") == 0
+    (group,) = json.loads(side.out)["groups"]
+    return str(group["fingerprint"])
+
+
 async def asks(engine: Engine) -> str:
     """A run asks its budget."""
     await engine.create_execution(execution_kind="agent", lane_id="agents")
@@ -210,6 +217,13 @@ def look(twins: Twins, brief: Ids, broken: Ids, shop: Ids) -> None:
     twins.given(counted)
     twins.ff("stats")
     twins.shows("workers")
+    alike = twins.each(fingerprint)
+    twins.shows("failures")
+    twins.ff("failures ls", "--known")
+    twins.shows("failures show", alike)
+    twins.ff("failures known", alike, "--for", "2d", "--reason", "the upstream")
+    twins.ff("failures known", alike, "--not")
+    twins.ff("failures retry", alike, "--dry-run")
     twins.shows("dead")
     twins.ff("dead ls", "--wide")
     twins.ff("dead show", broken)

@@ -432,6 +432,26 @@ async def test_a_session_by_a_proxy_lasts_while_the_proxy_names_the_same_person(
 
 
 @scenario
+async def test_a_session_by_a_proxy_ends_when_the_groups_allow_something_else(lab: Lab) -> None:
+    desk = Desk(lab.engine, **PROXIED)
+    behind(desk, "192.0.2.9")
+    browser = Browser(desk)
+    await browser.get("/ui/login", **{"X-Remote-User": "ada", "X-Remote-Groups": "ops"})
+    for groups, status in (
+        ("x,ops,staff", 200),
+        ("staff,ops", 200),
+        ("staff", 401),
+        ("", 401),
+        ("ops", 200),
+    ):
+        ada = {"X-Remote-User": "ada", "X-Remote-Groups": groups}
+        assert (await browser.get("/v1/operations", **ada)).status == status
+    staff = {"X-Remote-User": "ada", "X-Remote-Groups": "staff"}
+    assert (await browser.get("/ui/login", **staff)).status == 303
+    assert (await browser.get("/v1/operations", **staff)).status == 403
+
+
+@scenario
 async def test_the_address_of_the_connection_counts_and_not_the_one_that_is_forwarded(
     lab: Lab,
 ) -> None:

@@ -29,5 +29,5 @@ def text_of(page: Document) -> str:
 
 def flash_in(reply: Reply) -> str:
     cookie = reply.headers["set-cookie"].partition(";")[0].partition("=")[2]
-    told: str = json.loads(base64.urlsafe_b64decode(cookie))["text"]
+    told: str = json.loads(base64.urlsafe_b64decode(cookie.partition(".")[2]))["text"]
     return told

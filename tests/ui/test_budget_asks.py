@@ -139,3 +139,16 @@ async def test_a_shared_budget_is_answered_only_for_all_namespaces(lab: Lab) -> 
     foreign = await token(lab, "approve", namespaces=("b",))
     assert "gpt" not in text_of(await shown(desk, LIST, headers=foreign))
     assert (await desk.get(FORM, headers=foreign)).status == 404
+
+
+@scenario
+async def test_what_one_caller_counts_of_a_namespace_is_not_told_to_another(lab: Lab) -> None:
+    """An operator of all that looks at one namespace sees the questions of all beside it."""
+    await budget(lab)
+    await asked(lab, "b")
+    desk, operator = Desk(lab.engine), await token(lab, "operate")
+    held = await token(lab, "read", namespaces=("a",))
+    looked = await shown(desk, f"{LIST}?namespace=a", headers=operator)
+    assert "1 waits for people" in text_of(looked)
+    page = await shown(desk, "/ui/runs", headers=held)
+    assert not [each for each in page.all("span") if each.attributes.get("class") == "count"]

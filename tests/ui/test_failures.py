@@ -50,8 +50,11 @@ async def test_failures_that_are_alike_are_one_line(lab: Lab) -> None:
     assert "No failures in the last 24 hours" in text_of(await shown(desk, "/ui/failures"))
     await fail(lab, 3, HOSTILE)
     assert "1 kind of failure, 3 runs" in text_of(await shown(desk, "/ui/failures"))
-    _, page = await group_of(desk)
+    href, page = await group_of(desk)
     assert "{{7*7}}" in text_of(page)
+    run = next(each.attributes["data-open"] for each in page.all("tr") if each.attributes)
+    (alike,) = [each for each in (await shown(desk, run)).all("a") if "same as" in each.text]
+    assert (alike.text, alike.attributes["href"]) == ("same as 2 others in the last day", href)
     assert len([each for each in page.all("tr") if "data-open" in each.attributes]) == 3
 
 

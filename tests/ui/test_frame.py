@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 import pytest
 
 from flowfabric.errors import StoreUnavailable
@@ -12,7 +15,7 @@ from flowfabric.server.ui.safety import POLICY
 from flowfabric.server.ui.showing import MARKS, visible
 from tests.support.http import Desk
 from tests.support.lab import Lab, scenario
-from tests.support.pages import page_of, shown
+from tests.support.pages import page_of, sent, shown
 
 BOUNDS = {"css": (28 * 1024, 8 * 1024), "js": (40 * 1024, 14 * 1024), "svg": (8 * 1024, 8 * 1024)}
 
@@ -105,6 +108,34 @@ async def test_a_choice_of_how_pages_look_is_kept_in_a_cookie(lab: Lab) -> None:
     assert page.elements[0][1]["data-theme"] == "dark"
     other = {**form, "sec-fetch-site": "cross-site"}
     assert (await desk.post("/ui/look", b"theme=dark", headers=other)).status == 403
+
+
+@scenario
+async def test_a_line_that_another_program_left_in_a_cookie_is_not_shown(lab: Lab) -> None:
+    """Cookies are those of a host, whatever its port, and of the names below it."""
+    desk = Desk(lab.engine)
+    run = await desk.created()
+    first = await shown(desk, f"/ui/runs/{run}")
+    held = await sent(desk, f"/ui/runs/{run}/hold", first)
+    own = held.headers["set-cookie"].partition(";")[0]
+    page = await shown(desk, "/ui/runs", headers={"cookie": own})
+    assert [each for each in page.elements if each[1].get("id") == "flash"]
+    proof, _, _ = own.partition(".")
+    planted = {"text": "Sure?", "request_id": "r", "undo": f"/ui/runs/{run}/cancel"}
+    text = base64.urlsafe_b64encode(json.dumps(planted).encode()).decode()
+    for value in (f"ff_flash={text}", f"{proof}.{text}", f"ff_flash=.{text}"):
+        page = await shown(desk, "/ui/runs", headers={"cookie": value})
+        assert not [each for each in page.elements if each[1].get("id") == "flash"]
+
+
+@scenario
+async def test_a_cookie_that_another_site_has_set_names_no_form(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    for text in (b'{"text":"x","request_id":"r","undo":"//evil/ui"}', b"{", b"\xff", b"[]"):
+        cookie = f"ff_flash={base64.urlsafe_b64encode(text).decode()}"
+        page = await shown(desk, "/ui/runs", headers={"cookie": cookie})
+        assert not [each for each in page.closed if each.attributes.get("id") == "flash"]
+    await shown(desk, "/ui/runs", headers={"cookie": 'ff_look=theme=<x>.columns="; a b; ff_flash'})
 
 
 def test_only_paths_of_the_dashboard_are_gone_back_to() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -174,6 +174,14 @@ async def test_changes_of_another_namespace_are_not_told(lab: Lab) -> None:
 
 
 @scenario
+async def test_a_stream_of_which_nothing_is_read_leaves_no_watch(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    reply = await desk.ask("HEAD", live_address(await shown(desk, "/ui/runs")))
+    assert (reply.status, reply.body) == (200, b"")
+    assert (len(desk.service.watches), desk.service.streams) == (0, 0)
+
+
+@scenario
 async def test_live_parts_need_the_scope_of_their_page(lab: Lab) -> None:
     desk = Desk(lab.engine)
     made = await lab.engine.create_access_token(name="x", scopes=("worker",))
@@ -182,3 +190,47 @@ async def test_live_parts_need_the_scope_of_their_page(lab: Lab) -> None:
         assert (await desk.get(f"{path}?of=/ui/runs", headers=bearer)).status == 403
         assert (await desk.get(f"{path}?of=//evil/ui", headers=bearer)).status == 422
         assert (await desk.get(f"{path}?of=/ui/search", headers=bearer)).status == 404
+
+
+@scenario
+async def test_a_page_that_leads_elsewhere_has_no_live_parts(lab: Lab) -> None:
+    made = await lab.engine.create_access_token(name="x", scopes=("approve",))
+    bearer = {"authorization": f"Bearer {made.token.reveal()}"}
+    assert (await Desk(lab.engine).get("/ui/parts?of=/ui", headers=bearer)).status == 404
+
+
+@scenario
+async def test_words_are_looked_for_as_rarely_by_pages_as_by_programs(lab: Lab) -> None:
+    desk = Desk(lab.engine, rate_expensive=1)
+    made = await lab.engine.create_access_token(name="x", scopes=("read",))
+    bearer = {"authorization": f"Bearer {made.token.reveal()}"}
+    paths = ["/ui/runs?q=hay", f"/ui/parts?of={quote('/ui/runs?q=hay')}"]
+    assert [(await desk.get(each, headers=bearer)).status for each in paths] == [200, 200]
+    assert [(await desk.get(each, headers=bearer)).status for each in paths] == [429, 429]
+    assert (await desk.get("/ui/runs?q=state:failed", headers=bearer)).status == 200
+
+
+class Shown:
+    def __init__(self, *, is_quiet: bool) -> None:
+        self.is_quiet = is_quiet
+
+
+@scenario
+async def test_time_alone_is_no_reason_to_look_where_nothing_runs(lab: Lab) -> None:
+    several = Desk(lab.engine).service.watches
+    looks = {True: 0, False: 0}
+
+    def looking(is_quiet: bool) -> Callable[[], Awaitable[object]]:
+        async def look() -> object:
+            looks[is_quiet] += 1
+            return Shown(is_quiet=is_quiet)
+
+        return look
+
+    quiet = await several.watch("quiet", ("tick:0.001s",), looking(True))
+    busy = await several.watch("busy", ("tick:0.001s",), looking(False))
+    await until(lambda: looks[False] > 3)
+    assert looks[True] == 1
+    several.leave("quiet", quiet)
+    several.leave("busy", busy)
+    assert len(several) == 0

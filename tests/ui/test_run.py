@@ -9,8 +9,9 @@ import pytest
 
 from flowfabric.api.executions import Explain
 from flowfabric.api.operation import Request
+from flowfabric.model.stream import NewFrame
 from flowfabric.model.suspension import Single
-from flowfabric.model.telling import facts_of
+from flowfabric.model.telling import facts_of, limits_of, workers_of
 from flowfabric.server.routes.values import path_id
 from flowfabric.server.ui.views.execution import TABS
 from tests.support.http import Desk
@@ -75,6 +76,38 @@ async def test_why_is_first_and_says_what_the_engine_says(lab: Lab) -> None:
         assert fact.name in text
         assert " ".join(fact.text.split()) in text
     assert text.index(explanation.summary) < text.index("Timeline")
+
+
+@scenario
+async def test_every_kind_of_wait_is_told_as_the_engine_tells_it(lab: Lab) -> None:
+    """Acceptance 6, for kinds of waits that differ in what is told."""
+    desk = Desk(lab.engine)
+    await lab.engine.create_budget(
+        budget_id="gpt", dimensions=["tokens"], hard_limits=[1], soft_limits=[0]
+    )
+    await lab.engine.report_usage_admin(
+        budget_id="gpt", dimensions=["tokens"], deltas=[1], dedup_key="a"
+    )
+    needs = {"routing_requirements": {"required_capabilities": ["gpu"]}}
+    keys = [
+        await lab.create("waits"),
+        await lab.create("gpu", policy=needs),
+        await lab.create("later", delay_until=lab.now + 60_000),
+        await lab.create("spends", budget_ids=["gpt"]),
+        await lab.create("held"),
+    ]
+    await lab.engine.hold_execution(execution_id=keys[-1], reason="look first")
+    await lab.claims("w1")
+    await lab.after(1_000)
+    for key in keys:
+        explanation = await lab.engine.call(Explain(execution_id=key))
+        text = words(await shown(desk, f"/ui/runs/{path_id(key)}"))
+        assert " ".join(explanation.summary.split()) in text
+        for fact in facts_of(explanation, lab.now):
+            assert fact.name in text
+            assert " ".join(fact.text.split()) in text
+        for name, *_ in (*limits_of(explanation), *workers_of(explanation)):
+            assert str(name) in text
 
 
 @scenario
@@ -217,3 +250,17 @@ async def test_a_page_asks_for_few_things(lab: Lab, monkeypatch: pytest.MonkeyPa
         asked.clear()
         await shown(desk, f"{path}?tab={tab}")
         assert len(asked) <= 8, (tab, asked)
+
+
+@scenario
+async def test_a_stream_of_text_is_one_text_and_other_frames_are_trees(lab: Lab) -> None:
+    desk = Desk(lab.engine)
+    _, path = await address(lab)
+    claimed = await lab.claim("w1")
+    frames = [NewFrame(payload=json.dumps(word).encode()) for word in ("All ", "about ", "<sun>")]
+    await lab.engine.append_frames(claimed.handle, frames=frames)
+    assert "All about <sun>" in words(await shown(desk, f"{path}?tab=stream"))
+    await lab.engine.append_frames(claimed.handle, frames=[NewFrame(payload=b'{"tokens": 7}')])
+    page = await shown(desk, f"{path}?tab=stream")
+    assert "tokens" in words(page)
+    assert [e for e in page.all("div") if e.attributes.get("class") == "frame"]

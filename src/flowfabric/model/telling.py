@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -14,6 +15,7 @@ from flowfabric.model.successor import Origin, Role, SuccessorInfo
 from flowfabric.model.times import absolute, relative, span
 
 _DUE_WORDS: Final = {PublicState.ACTIVE: "lease ends", PublicState.SUSPENDED: "timeout"}
+_INSTANT: Final = re.compile(r" until \d{10,}")
 
 
 def note(snapshot: ExecutionSnapshot, now: int) -> str:
@@ -24,7 +26,8 @@ def note(snapshot: ExecutionSnapshot, now: int) -> str:
         owner = snapshot.current_lease.worker_id if snapshot.current_lease else "no owner"
         return " ".join(filter(None, (percent, snapshot.progress_message, f"on {owner}")))
     if state == "delayed":
-        return f"{relative(snapshot.eligible_at, now)} {snapshot.blocking_detail}".strip()
+        why = _INSTANT.sub("", snapshot.blocking_detail)  # which is told as people say it
+        return f"{relative(snapshot.eligible_at, now)} {why}".strip()
     if snapshot.failure_reason or snapshot.cancellation_reason:
         return headline(snapshot.failure_reason or snapshot.cancellation_reason or "")
     if snapshot.blocked_until is not None and snapshot.blocking_detail:

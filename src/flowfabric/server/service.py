@@ -63,6 +63,8 @@ def _leave(call: Call) -> None:
 
 def _is_expensive(call: Call, route: Route) -> bool:
     """Whether it may read much of the store: by its nature, or because it looks for words."""
+    if route.reads_much is not None:
+        return route.reads_much(call)
     return route.is_expensive or (
         route.operation in _SEARCHES and any(word == "text" for word, _ in call.query)
     )
@@ -183,11 +185,15 @@ class Service:
             call.caller = await self.guard.caller_of(call)
         if call.caller.is_known or await self.guard.has_tokens():
             self.rates.count(call.caller, call.address)
-            if _is_expensive(call, route):
-                self.rates.count_expensive(call.caller, call.address)
+            self.count_expensive(call, route)
         if call.caller.session is not None and call.method not in SAFE:
             await require_own_page(self.settings, call, self.body_limit(route.size))
         route.check(call.caller)
+
+    def count_expensive(self, call: Call, route: Route) -> None:
+        """Refuse a caller that asks too often for what reads much."""
+        if _is_expensive(call, route):
+            self.rates.count_expensive(call.caller, call.address)
 
     def note_refusal(self, call: Call, error: FlowFabricError, action: str | None = None) -> None:
         """Enter a call that its caller may not make into the audit trail; `action`: the operation,

@@ -204,7 +204,7 @@ def _ended(execution: Execution) -> _Cause:
     why = execution.failure_reason or execution.cancellation_reason or ""
     first_line = why.strip().splitlines()[0] if why.strip() else ""
     summary = f"ended: {execution.public_state.value}" + (f" ({first_line})" if first_line else "")
-    return _Cause("nothing", summary, hints=("ff retry runs it again",))
+    return _Cause("nothing", summary, hints=(f"ff retry {execution.execution_id}",))
 
 
 def _running(execution: Execution, now: int) -> _Cause:

@@ -150,7 +150,7 @@ class TokenGuard:
         if not given:
             text = text_of(self._settings, call)
             found = None if text is None else await self._in_session(text, call.address)
-            if found is not None and is_vouched_for(self._settings, call, found):
+            if found is not None and is_vouched_for(self._settings, call, found, self._grants):
                 return found
             return ANYBODY if await self.has_tokens() else UNGUARDED
         value = given[0].strip()

@@ -3,13 +3,14 @@ comes from an address that is listed."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any, Final, Protocol
 
 from flowfabric.model.record import Record
 from flowfabric.model.session import Way
 from flowfabric.server.access.caller import Caller
+from flowfabric.server.access.grants import Grant, grant_for
 from flowfabric.server.settings import ServerSettings
 
 PEER: Final = "flowfabric.peer"  # in the scope of a request: where its connection comes from
@@ -48,14 +49,18 @@ def named_by_proxy(settings: ServerSettings, call: Shown) -> Named | None:
     return Named(name, tuple(each.strip() for each in words if each.strip()))
 
 
-def is_vouched_for(settings: ServerSettings, call: Shown, caller: Caller) -> bool:
+def is_vouched_for(
+    settings: ServerSettings, call: Shown, caller: Caller, grants: Sequence[Grant]
+) -> bool:
     """Whether the session of a caller still holds: one that a proxy began is good only while the
-    proxy names the same person."""
+    proxy names the same person, in groups that allow the same."""
     session = caller.session
     if session is None or session.way is not Way.PROXY:
         return True
     named = named_by_proxy(settings, call)
-    return named is not None and named.name == session.subject
+    if named is None or named.name != session.subject:
+        return False
+    return grant_for(named.groups, grants) == grant_for(session.roles, grants)
 
 
 def is_trusted(settings: ServerSettings, peer: object) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flowfabric.server.service import Service
 
 Handler = Callable[["Service", "Call"], Awaitable["Answer | Streamed"]]
+Judge = Callable[["Call"], bool]
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
@@ -103,6 +104,7 @@ class Route(Record, frozen=True, kw_only=True):
     takes_key: bool = False  # the header Idempotency-Key, for no field of the operation
     is_hot: bool = False
     is_expensive: bool = False  # it may read much of the store: asked for rarely
+    reads_much: Judge | None = None  # likewise, if it says so of this request
     is_health: bool = False  # answered without the store, also while it is waited for
     is_open: bool = False  # to anybody: the request proves nothing, or proves it in its body
     is_page: bool = False  # of the dashboard: for people, and no part of the API

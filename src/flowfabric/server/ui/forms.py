@@ -168,7 +168,7 @@ def redirect(service: Service, to: str, *headers: tuple[bytes, bytes]) -> Answer
 def after(service: Service, call: Call, form: Form, done: Done) -> Answer:
     """The page to show next, with a line that says what has happened."""
     flash = Flash(text=done.text, request_id=call.request_id, undo=done.undo)
-    return redirect(service, done.to or _back(form), _flash(flash))
+    return redirect(service, done.to or _back(form), _flash(service, call, flash))
 
 
 def refused_form(service: Service, call: Call, form: Form, error: Exception) -> Answer:
@@ -180,7 +180,7 @@ def refused_form(service: Service, call: Call, form: Form, error: Exception) -> 
         raise error
     text = f"{error.detail or error.code}. {error.advice}"
     flash = Flash(text=text, request_id=call.request_id, is_refusal=True)
-    return redirect(service, _back(form), _flash(flash))
+    return redirect(service, _back(form), _flash(service, call, flash))
 
 
 def _back(form: Form) -> str:
@@ -188,7 +188,9 @@ def _back(form: Form) -> str:
     return back if is_local(back) else "/ui"
 
 
-def _flash(flash: Flash) -> tuple[bytes, bytes]:
+def _flash(service: Service, call: Call, flash: Flash) -> tuple[bytes, bytes]:
+    """In a cookie, with a proof that it is ours: it may offer a form, and programs on other ports
+    and hosts beside this one can set cookies, too."""
     short = Flash(
         text=flash.text[:_FLASH_CHARS],
         request_id=flash.request_id,
@@ -196,18 +198,25 @@ def _flash(flash: Flash) -> tuple[bytes, bytes]:
         undo=flash.undo,
     )
     text = base64.urlsafe_b64encode(to_json(short)).decode("ascii")
-    return cookie(FLASH, text, max_age_s=_SEEN_S)
+    return cookie(FLASH, f"{_proof(service, call, text)}.{text}", max_age_s=_SEEN_S)
 
 
-def flash_of(call: Call) -> Flash | None:
-    """The line that the last form has left, if any."""
-    text = cookies_of(call).get(FLASH)
-    if not text:
+def _proof(service: Service, call: Call, text: str) -> str:
+    key = csrf_of(service, call).encode()
+    return hmac.digest(key, f"flash {text}".encode("utf-8", "replace"), "sha256").hex()
+
+
+def flash_of(service: Service, call: Call) -> Flash | None:
+    """The line that the last form of this caller has left, if any."""
+    proof, _, text = cookies_of(call).get(FLASH, "").partition(".")
+    if not text or not hmac.compare_digest(proof.encode(), _proof(service, call, text).encode()):
         return None
     try:
-        return from_json(base64.urlsafe_b64decode(text), Flash, field="flash")
+        found = from_json(base64.urlsafe_b64decode(text), Flash, field="flash")
     except (FlowFabricError, ValueError):
         return None
+    # Another site of this domain may set a cookie, too: it must not name what a button does.
+    return found if found.undo is None or is_local(found.undo) else None
 
 
 def cookies_of(call: Call) -> Mapping[str, str]:

@@ -119,7 +119,7 @@ def frame_of(
         prefix=prefix_of(service),
         look=look,
         next_theme=_NEXT_THEME[look.theme],
-        flash=flash_of(call),
+        flash=flash_of(service, call),
         request_id=call.request_id,
         version=service.engine.capabilities().version,
     )

@@ -19,7 +19,7 @@ from flowfabric.server.routes.table import RouteTable
 from flowfabric.server.service import Service
 from flowfabric.server.streams.reader import Reader, told
 from flowfabric.server.streams.sending import MEDIA, EventStream
-from flowfabric.server.streams.watches import Viewer, Watch, Watches
+from flowfabric.server.streams.watches import Viewer, Watch
 from flowfabric.server.ui.clocks import later
 from flowfabric.server.ui.forms import csrf_of, is_local
 from flowfabric.server.ui.pages import Page, Showing
@@ -61,6 +61,7 @@ class Seen:
         self.page: Page = route.handler.page
         self.call = Call(scope, call.receive, call.request_id)
         self.call.caller, self.call.route, self.call.params = call.caller, route, params
+        service.count_expensive(self.call, route)
         self._service = service
 
     @property
@@ -128,17 +129,33 @@ class LiveRoutes:
                 viewer.had.clear()  # what it has by now is not known
             if last != watch.place:
                 viewer.see(watch)
-            follow = partial(_followed, service.watches, seen.key, watch, viewer)
-            return EventStream(service, call, reader, follow)
+            return _Live(service, call, reader, viewer, (seen.key, watch))
         except BaseException:
             service.watches.leave(seen.key, watch)
             raise
 
 
-async def _followed(
-    watches: Watches, key: Hashable, watch: Watch, viewer: Viewer, reader: Reader
-) -> None:
-    await watches.follow(key, watch, viewer)
+class _Live(EventStream):
+    """A stream of a watch, which is left when the stream is closed, even if nothing was sent."""
+
+    def __init__(
+        self,
+        service: Service,
+        call: Call,
+        reader: Reader,
+        viewer: Viewer,
+        watched: tuple[Hashable, Watch],
+    ) -> None:
+        key, watch = watched
+        super().__init__(
+            service, call, reader, lambda _: service.watches.follow(key, watch, viewer)
+        )
+        self._leave_watch = partial(service.watches.leave, key, watch)
+
+    def close(self) -> None:
+        """It counts no more, and its watch ends with its last viewer."""
+        super().close()
+        self._leave_watch()
 
 
 class _Showing:

@@ -9,7 +9,7 @@ from flowfabric.api.operation import Scope
 from flowfabric.model.record import Record
 from flowfabric.server.exchange import Answer, Call, Streamed
 from flowfabric.server.places import Nav, Place
-from flowfabric.server.routes.route import Reach, Repeat, Route, Size
+from flowfabric.server.routes.route import Judge, Reach, Repeat, Route, Size
 from flowfabric.server.routes.values import full_id
 from flowfabric.server.ui.forms import Done, Form, after, form_of, refused_form
 
@@ -30,7 +30,8 @@ class Page(Record, frozen=True, kw_only=True):
     has the words). `is_personal`: its parts are not the same for all callers with the same rights.
     `counts_new`: what is newer than the page is counted and not listed: its live address has the
     instant as `as_of`.
-    `asks`: the operations that `view` asks for.
+    `asks`: the operations that `view` asks for. `reads_much`: whether a request for it reads
+    much of the store, which a caller may do rarely.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Page(Record, frozen=True, kw_only=True):
     is_personal: bool = False
     counts_new: bool = False
     nav: Nav | None = None
+    reads_much: Judge | None = None
 
     def topics_of(self, params: Mapping[str, str]) -> tuple[str, ...]:
         """Its topics, for what a path names; ids of executions are given in full."""
@@ -66,6 +68,7 @@ class Page(Record, frozen=True, kw_only=True):
             also=self.also,
             reach=self.reach,
             handler=Showing(self),
+            reads_much=self.reads_much,
             media=HTML,
             tag="ui",
             is_page=True,
@@ -85,6 +88,7 @@ class Action(Record, frozen=True, kw_only=True):
     reach: Reach = Reach.OBJECT
     asks: tuple[str, ...] = ()
     size: Size = Size.SMALL
+    is_expensive: bool = False
 
     def route(self) -> Route:
         """Its row of the table."""
@@ -97,6 +101,7 @@ class Action(Record, frozen=True, kw_only=True):
             also=self.also,
             reach=self.reach,
             handler=Acting(self),
+            is_expensive=self.is_expensive,
             size=self.size,
             repeat=Repeat.STATE,
             media=HTML,

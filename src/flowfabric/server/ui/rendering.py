@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jinja2
 from markupsafe import Markup
 
+from flowfabric.errors import NotFound
 from flowfabric.ids import new_secret_id
 from flowfabric.model.record import replace
 from flowfabric.server.exchange import Answer, Call
@@ -124,6 +125,8 @@ async def live_parts(
     markup; whether time alone changes nothing; and the topics of the view. The forms in it lead
     back to the page."""
     view = await page.view(service, call)
+    if isinstance(view, Answer):  # such as another page, for a caller that may not see this one
+        raise NotFound("of: this page has no live parts for this caller")
     now = await now_of(service, call)
     frame = frame_of(service, call, title=page.title, now=now, of=of)
     context = _context(frame, view)

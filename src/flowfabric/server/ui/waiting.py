@@ -51,8 +51,7 @@ def forget(service: Service) -> None:
 
 async def waiting_for(service: Service, call: Call) -> int:
     """How many approvals and questions wait in the caller's namespaces, as of a moment ago."""
-    own = call.caller.namespaces
-    key = None if own is None else tuple(sorted(own))
+    key = _own(call)
     known = _kept.setdefault(service, {})
     found = known.get(key)
     if found is not None and monotonic() - found[0] < _KEPT_S:
@@ -60,14 +59,22 @@ async def waiting_for(service: Service, call: Call) -> int:
     return await counted(service, call, key)
 
 
+def _own(call: Call) -> _Key:
+    own = call.caller.namespaces
+    return None if own is None else tuple(sorted(own))
+
+
 async def counted(
     service: Service, call: Call, namespaces: _Key, *, asks: int | None = None
 ) -> int:
     """The same, counted now; no further than `COUNT_MAX`. `asks`: how many questions there are,
-    where that is known."""
+    where that is known. It is kept only for callers of just these namespaces: questions are
+    counted as far as this caller sees them, which others may not."""
     number = await _approvals(service, call, namespaces)
     number += await _asks(service, call) if asks is None else asks
     number = min(COUNT_MAX, number)
+    if namespaces != _own(call):
+        return number
     known = _kept.setdefault(service, {})
     if len(known) >= _CALLERS_MAX:
         known.clear()

@@ -62,6 +62,10 @@ async def preview(service: Service, call: Call) -> Preview:
     )
 
 
+def _counts_all(call: Call) -> bool:
+    return bool(dict(call.query).get("all"))
+
+
 async def _of_filter(
     service: Service, call: Call, action: str, text: str, now: int, operation_id: str
 ) -> Preview:
@@ -115,6 +119,7 @@ PAGES: Final = (
         template="preview.html",
         scope=Scope.OPERATE,
         asks=("start_operation", "list_executions", "describe_execution"),
+        reads_much=_counts_all,
     ),
     Page(
         path="/ui/operations",

@@ -41,12 +41,13 @@ from flowfabric.server.ui.views.comparing import comparison_of
 from flowfabric.server.ui.views.execution import TABS, Run, run_of
 from flowfabric.server.ui.views.jsontree import payload_of
 
-_ATTEMPTS: Final = 100
-_WAITS: Final = 100
+_ATTEMPTS: Final = 400
+_WAITS: Final = 200
+_LISTED: Final = 100  # of these, in a tab: the latest
 _LINES: Final = 200
 _LOOKED: Final = 1_000  # lines that one look for the last ones takes
 _LOOKS: Final = 4
-_FRAMES: Final = 200
+_FRAMES: Final = 2_000  # small ones, of which a text is put together
 _ENTRIES: Final = 200
 _EVENTS: Final = 100
 _CHILDREN: Final = 200
@@ -77,9 +78,9 @@ async def run(service: Service, call: Call) -> Run:
         now_of(service, call),
     )
     if tab == "attempts":
-        inside = tuple(reversed(attempts.items))
+        inside = tuple(reversed(attempts.items))[:_LISTED]
     elif tab == "waits":
-        inside = tuple(reversed(waits.items))
+        inside = tuple(reversed(waits.items))[:_LISTED]
     return run_of(
         snapshot,
         explanation,
@@ -166,7 +167,7 @@ async def _stream(
     request = ReadExecutionStream(
         execution_id=snapshot.execution_id, after=given.get("after") or None, limit=_FRAMES
     )
-    return tabs.stream_of(await ask(service, call, request), most=_FRAMES)
+    return tabs.stream_of(await ask(service, call, request), most=_FRAMES, shown=_LISTED)
 
 
 async def _steps(

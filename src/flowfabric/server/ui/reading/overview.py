@@ -80,7 +80,7 @@ PAGES: Final = (
             *("list_budget_asks", "list_budgets", "list_kinds", "list_failure_groups"),
         ),
         parts=("overview",),
-        topics=("tick:5s",),
+        topics=("runs", "approvals", "budgets", "lanes", "tick:5s", "pace:1s"),
         nav=Nav(label="Overview", icon="overview", key="o", group=0, order=0),
     ),
 )

@@ -52,6 +52,11 @@ async def runs(service: Service, call: Call) -> Runs:
     )
 
 
+def _looks_for_words(call: Call) -> bool:
+    """Whether the filter of a request has a text, which no index helps with."""
+    return filter_of(dict(call.query).get("q", ""), 0).text is not None
+
+
 async def _count(service: Service, call: Call, wanted: Filter, *, has_cursor: bool) -> int | None:
     """How many fit: counted by an index, and only once; a text has no index."""
     if wanted.text is not None or has_cursor:
@@ -97,6 +102,7 @@ PAGES: Final = (
         topics=("runs",),
         counts_new=True,
         asks=("list_executions", "count_listed", "list_kinds", "list_lanes"),
+        reads_much=_looks_for_words,
         nav=Nav(label="Runs", icon="runs", key="r", group=0, order=1),
     ),
 )

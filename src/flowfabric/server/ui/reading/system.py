@@ -76,6 +76,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         scope=Scope.ADMIN,
         reach=Reach.SHARED,
         asks=("doctor",),
+        is_expensive=True,
     ),
     Action(
         path=f"{PATH}/tokens/{{token_id}}/revoke",

@@ -21,6 +21,7 @@ from flowfabric.model.telling import (
     workers_of,
 )
 from flowfabric.server.routes.values import path_id
+from flowfabric.server.ui.views.failures import line_of
 from flowfabric.server.ui.views.spans import WORDS, Span, spans_of, sums_of
 
 TABS: Final = (
@@ -49,7 +50,7 @@ class Failure(Record, frozen=True, kw_only=True):
     text: str
     attempt: int = 0
     alike: int = 0  # others that failed the same way in the last day
-    fingerprint: str = ""
+    group: str | None = None  # where these are shown
 
 
 class Can(Record, frozen=True, kw_only=True):
@@ -163,14 +164,15 @@ def failure_of(
             attempt = last.attempt_index
     if reason is None:
         return None
+    group = None if told is None else told.group
     return Failure(
         headline=headline(reason),
         place=_place(reason),
         category=category or "",
         text=reason,
         attempt=attempt,
-        alike=max(0, told.group.failed - 1) if told is not None and told.group is not None else 0,
-        fingerprint=told.fingerprint if told is not None else "",
+        alike=0 if group is None else max(0, group.failed - 1),
+        group=None if group is None else line_of(group, group.last_seen_at).href,
     )
 
 

@@ -108,18 +108,19 @@ class Stream(Record, frozen=True, kw_only=True):
 
     frames: tuple[FrameShown, ...]
     text: str
+    left_out: int
     next_cursor: str | None
     is_closed: bool
     closed_reason: str
 
 
-def stream_of(page: StreamPage, *, most: int) -> Stream:
-    """A page of frames."""
+def stream_of(page: StreamPage, *, most: int, shown: int) -> Stream:
+    """A page of frames: as one text if all are text, else the latest of them."""
     frames, texts = [], []
     for each in page.frames:
-        shown = payload_of(each.payload)
-        tree = shown.tree if shown is not None else None
-        text = shown.text if shown is not None else ""
+        payload = payload_of(each.payload)
+        tree = payload.tree if payload is not None else None
+        text = payload.text if payload is not None else ""
         if tree is not None and tree.kind == "string":
             text, tree = str(json.loads(each.payload)), None
         if tree is None:
@@ -135,7 +136,8 @@ def stream_of(page: StreamPage, *, most: int) -> Stream:
             )
         )
     return Stream(
-        frames=tuple(frames),
+        frames=tuple(frames[-shown:]),
+        left_out=max(0, len(frames) - shown),
         text="".join(texts) if len(texts) == len(frames) else "",
         next_cursor=page.next_cursor if len(page.frames) >= most else None,
         is_closed=page.closed_at is not None,

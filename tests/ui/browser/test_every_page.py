@@ -1,0 +1,86 @@
+"""Every page in a real browser: accessible, within a phone's width, and without a complaint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from axe_playwright_python.sync_playwright import Axe
+
+from flowfabric.server.routes.values import path_id
+from flowfabric.server.ui.views.execution import TABS
+from tests.ui.browser.conftest import Site
+from tests.ui.browser.watching import Tabs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PAGES: Final = (
+    *("", "/runs", "/flows", "/approvals", "/approvals?tab=all", "/failures", "/budgets", "/lanes"),
+    *("/workers", "/schedules", "/audit", "/system", "/operations", "/login"),
+    *("/budgets/gpt", "/schedules/reindex?namespace=default", "/runs?q=kind%3Anothing"),
+)
+_LEVELS: Final = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
+_QUICK: Final = {"resultTypes": ["violations"], "preload": False, "iframes": False}
+_ALL: Final[dict[str, Any]] = {"runOnly": {"type": "tag", "values": list(_LEVELS)}, **_QUICK}
+# In the dark only what colours decide can differ.
+_COLOURS: Final[dict[str, Any]] = {
+    "runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
+    **_QUICK,
+}
+# What is wider than the page, or lies over what is beside it, if anything does.
+_TOO_WIDE: Final = """() => {
+  const width = document.documentElement.clientWidth;
+  const over = [...document.querySelectorAll(".cards td, .meter > *")]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
+    .filter((each) => getComputedStyle(each).overflowX === "visible")
+    .map((each) => `${each.textContent.trim()} lies over its neighbour`);
+  if (document.documentElement.scrollWidth <= width) return over.slice(0, 3);
+  return [...document.querySelectorAll("body *")]
+    .filter((each) => each.getBoundingClientRect().right > width + 1)
+    .map((each) => each.tagName + "." + each.getAttribute("class")).slice(0, 5)
+    .concat(["the page"]);
+}"""
+
+
+def pages(site: Site) -> list[str]:
+    run, flow = path_id(site.ids["run"]), site.ids["flow"]
+    wait = path_id(site.ids["wait"])
+    return [
+        *(f"/ui{page}" for page in PAGES),
+        *(f"/ui/runs/{run}?tab={tab}" for tab, _ in TABS),
+        f"/ui/runs/{wait}",
+        *(f"/ui/flows/{flow}?tab={tab}" for tab in ("graph", "list", "waterfall")),
+        f"/ui/approvals/{wait}/publish?decision=approved",
+    ]
+
+
+def faults_of(page: Page, options: dict[str, Any], where: str = "html") -> list[str]:
+    """What breaks a rule as it is lit now, and where."""
+    found = page.evaluate("given => axe.run(...given)", [where, options])["violations"]
+    return [f"{each['id']}: {each['nodes'][0]['target']} ({len(each['nodes'])})" for each in found]
+
+
+def test_33_and_36_no_page_violates_a_rule_of_accessibility_in_either_theme(
+    site: Site, tabs: Tabs
+) -> None:
+    page = tabs.open()
+    faults = {}
+    for path in pages(site):
+        page.goto(site.at(path))
+        page.evaluate(Axe().axe_script)
+        page.emulate_media(color_scheme="light")
+        found = faults_of(page, _ALL)
+        page.emulate_media(color_scheme="dark")
+        if found := found + faults_of(page, _COLOURS, "main"):
+            faults[path] = found
+    assert not faults, faults
+
+
+def test_34_no_page_scrolls_sideways_on_a_phone(site: Site, tabs: Tabs) -> None:
+    page = tabs.open(viewport={"width": 360, "height": 780}, has_touch=True, is_mobile=True)
+    faults = {}
+    for path in pages(site):
+        page.goto(site.at(path))
+        if found := page.evaluate(_TOO_WIDE):
+            faults[path] = found
+    assert not faults, faults
