@@ -20,7 +20,6 @@ from flowfabric.cli.exits import Exit
 from tests.sdk.workshop import until, within, working
 from tests.support.serving import ServerProcess, get, serving
 
-
 _PROOF = re.compile('name="csrf" value="([0-9a-f]{64})"')
 
 
