@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,12 @@ def test_a_worker_that_is_shut_out_ends_with_the_error(
                     await within(running)
 
     asyncio.run(main())
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(InvalidInput, match=r"aiohttp.*pip install 'flowfabric\[client\]'"):
+        open_backend("http://127.0.0.1:9090")
 
 
 def test_a_token_comes_from_the_environment_or_a_file_and_is_never_shown(
