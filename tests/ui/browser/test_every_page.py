@@ -87,3 +87,29 @@ def test_34_no_page_scrolls_sideways_on_a_phone(site: Site, tabs: Tabs) -> None:
         if found := page.evaluate(_TOO_WIDE):
             faults[path] = found
     assert not faults, faults
+
+
+def test_35_every_page_fits_at_400_percent_with_forced_colours(site: Site, tabs: Tabs) -> None:
+    """1280 px at 400 % are 320; nothing moves for those that want no motion."""
+    page = tabs.open(
+        viewport={"width": 320, "height": 256}, forced_colors="active", reduced_motion="reduce"
+    )
+    faults = {}
+    for path in pages(site):
+        page.goto(site.at(path))
+        moving = page.evaluate("() => document.getAnimations().length")
+        if found := page.evaluate(_TOO_WIDE) or moving:
+            faults[path] = found
+    assert not faults, faults
+
+
+def test_47_a_printed_run_has_its_facts_and_no_frame(site: Site, tabs: Tabs) -> None:
+    page = tabs.open()
+    page.goto(site.at(f"/ui/runs/{path_id(site.ids['run'])}"))
+    page.emulate_media(media="print")
+    for gone in (".top", ".side", ".foot"):
+        assert not page.locator(gone).is_visible()
+    for kept in ("h1", ".timeline", ".log"):
+        assert page.locator(kept).first.is_visible()
+    box = page.locator(".log")
+    assert box.evaluate("box => getComputedStyle(box).maxHeight") == "none"  # it has no scroll bar
