@@ -257,7 +257,7 @@ def test_without_a_token_no_proxy_brings_others_to_a_server_of_this_machine() ->
             server = Server(engine, settings)
             server.bind()
             try:
-                with pytest.raises(InvalidInput, match="prox.*ff token new"):
+                with pytest.raises(InvalidInput, match="no token exists"):
                     await server.open()
                 await engine.create_access_token(name="ci", scopes=("read",))
                 await server.open()
