@@ -251,6 +251,24 @@ def test_with_a_token_a_server_may_be_reached_by_others() -> None:
     asyncio.run(story())
 
 
+def test_without_a_token_no_proxy_brings_others_to_a_server_of_this_machine() -> None:
+    async def story(settings: ServerSettings) -> None:
+        async with open_engine("memory://", config=EngineConfig(loops=False)) as engine:
+            server = Server(engine, settings)
+            server.bind()
+            try:
+                with pytest.raises(InvalidInput, match="no token exists"):
+                    await server.open()
+                await engine.create_access_token(name="ci", scopes=("read",))
+                await server.open()
+            finally:
+                await server.stop()
+
+    here = "127.0.0.1:0"
+    asyncio.run(story(ServerSettings(bind=here, behind_proxy=True)))
+    asyncio.run(story(ServerSettings(bind=here, trusted_proxies=("127.0.0.1",))))
+
+
 @pytest.mark.parametrize("is_behind_proxy", [False, True])
 def test_a_token_is_not_spoken_in_clear_text_beyond_this_machine(is_behind_proxy: bool) -> None:
     async def story() -> None:
