@@ -233,6 +233,7 @@ def over_http(stage: Stage, server: ServerProcess) -> None:
     stage.expect(f"the same worker ran it: {result}", result == "hello, Joan")
     stage.ff("ps", at=at)
     for path, what in (
+        ("/ui", "the dashboard, for a browser"),
         ("/docs", "the HTTP API, as a page"),
         ("/openapi.json", "the same for programs"),
         ("/readyz", "is it ready"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -144,16 +145,14 @@ def open_backend(
         return open_engine(url, config=config, clock=clock, pool=pool)
     if pool is not None:
         raise InvalidInput("pool: only PostgreSQL has one; the url names a server", field="pool")
-    try:
-        from flowfabric.client.engine import RemoteEngine
-    except ModuleNotFoundError as error:
-        if error.name != "aiohttp":
-            raise
+    if find_spec("aiohttp") is None:  # which is loaded with the first request only
         raise InvalidInput(
             "url: a server is asked by aiohttp, which is not installed here: "
             "pip install 'flowfabric[client]'",
             field="url",
-        ) from None
+        )
+    from flowfabric.client.engine import RemoteEngine
+
     return RemoteEngine(
         url,
         token=token if token is not None else token_from_environment(),

@@ -106,6 +106,7 @@ def test_an_asking_agent_is_raised_and_stopped_by_a_person(
 def test_a_saga_is_undone_when_it_is_cancelled_and_when_it_fails(
     tmp_path: Path, at: dict[str, str]
 ) -> None:
+    assert run("hello.py", tmp_path, **at).returncode == 0  # an earlier run of the same store
     done = run("cancelled_saga.py", tmp_path, **at)
     assert done.returncode == 0, done.stdout + done.stderr
     cancelled, failed = done.stdout.split("a trip that fails:")

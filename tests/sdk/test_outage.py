@@ -174,7 +174,7 @@ def test_a_handler_is_stopped_when_its_lease_surely_ran_out_in_an_outage() -> No
 
 
 def test_a_worker_waits_for_a_store_that_is_down_at_its_start(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ff = Fabric("memory://")
     ran = asyncio.Event()
@@ -195,7 +195,13 @@ def test_a_worker_waits_for_a_store_that_is_down_at_its_start(
             await ff.submit(greet)
             await within(ran.wait())
 
-    asyncio.run(main())
+    with caplog.at_level(logging.WARNING, "flowfabric.worker"):
+        asyncio.run(main())
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        f"the store is failing, trying on: {StoreUnavailable('down')}",
+        "the store is back",
+    ]
 
 
 def test_a_worker_ends_with_an_error_no_patience_can_cure() -> None:

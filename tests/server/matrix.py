@@ -233,6 +233,7 @@ EXPECTED: Final[dict[str, Line]] = {
     # the dashboard
     "GET /": Line("*", "none"),
     "GET /ui": Line(READ + "a", "none"),
+    "GET /ui/": Line("*", "none"),
     "GET /ui/search": Line("*", "none"),
     "GET /ui/static/{name}": Line("*", "none"),
     "POST /ui/look": Line("*", "none", form={"theme": "dark"}),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +16,12 @@ from flowfabric.api.operation import Scope
 from flowfabric.assemble import open_backend, open_engine
 from flowfabric.client.engine import RemoteEngine
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import InvalidInput, MissingScope, NotRemote, Unauthorized
+from flowfabric.errors import InvalidInput, MissingScope, NotRemote, StoreUnavailable, Unauthorized
 from flowfabric.server.serve import Server
 from flowfabric.server.settings import ServerSettings
 from tests.sdk.workshop import within
 from tests.support.proxy import Proxy
+from tests.support.server_thread import ServerThread
 
 SETTINGS = ServerSettings(bind="127.0.0.1:0", drain_delay_ms=0)
 
@@ -55,6 +59,36 @@ def test_a_worker_that_is_shut_out_ends_with_the_error(
                     await within(running)
 
     asyncio.run(main())
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(InvalidInput, match=r"aiohttp.*pip install 'flowfabric\[client\]'"):
+        open_backend("http://127.0.0.1:9090")
+
+
+def test_a_program_that_closes_nothing_ends_in_silence(tmp_path: Path) -> None:
+    server = ServerThread(f"sqlite:///{tmp_path}/x.db")
+    try:
+        program = f"from flowfabric import Fabric; print(*Fabric({server.address!r}).sync.runs())"
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        )
+    finally:
+        server.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
+
+
+def test_a_start_in_vain_leaves_nothing_open() -> None:
+    async def main() -> list[object]:
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+        with pytest.raises(StoreUnavailable):
+            await open_backend("http://127.0.0.1:1").start()
+        gc.collect()
+        return complaints
+
+    assert asyncio.run(main()) == []
 
 
 def test_a_token_comes_from_the_environment_or_a_file_and_is_never_shown(

@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import ssl
 import subprocess
+import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -250,6 +251,24 @@ def test_with_a_token_a_server_may_be_reached_by_others() -> None:
     asyncio.run(story())
 
 
+def test_without_a_token_no_proxy_brings_others_to_a_server_of_this_machine() -> None:
+    async def story(settings: ServerSettings) -> None:
+        async with open_engine("memory://", config=EngineConfig(loops=False)) as engine:
+            server = Server(engine, settings)
+            server.bind()
+            try:
+                with pytest.raises(InvalidInput, match="no token exists"):
+                    await server.open()
+                await engine.create_access_token(name="ci", scopes=("read",))
+                await server.open()
+            finally:
+                await server.stop()
+
+    here = "127.0.0.1:0"
+    asyncio.run(story(ServerSettings(bind=here, behind_proxy=True)))
+    asyncio.run(story(ServerSettings(bind=here, trusted_proxies=("127.0.0.1",))))
+
+
 @pytest.mark.parametrize("is_behind_proxy", [False, True])
 def test_a_token_is_not_spoken_in_clear_text_beyond_this_machine(is_behind_proxy: bool) -> None:
     async def story() -> None:
@@ -381,3 +400,31 @@ def test_a_certificate_that_cannot_be_used_is_refused(
     code, told = refused(capsys, "--url", url, "--tls-cert", "cert.pem", "--tls-key", "key.pem")
     assert code == Exit.USAGE
     assert "tls_cert: cert.pem with key.pem cannot be used" in told
+
+
+@pytest.mark.parametrize("words", [("serve",), ("dev", "app:ff")])
+def test_a_missing_package_is_named_before_anything_is_begun(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    code = main([*words, "--url", f"sqlite:///{tmp_path}/none.db", "--bind", FREE])
+    assert code == Exit.FAILED
+    assert capsys.readouterr().err == (
+        "ff: a server needs uvicorn and jinja2, not installed here — "
+        "pip install 'flowfabric[server]'\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_may_not_be_opened_is_refused_with_the_reason_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "text.db"
+    path.write_text("this is no database, and long enough to be none\n" * 10, "utf-8")
+    code, told = refused(capsys, "--url", f"sqlite:///{path}")
+    assert code == Exit.REFUSED
+    assert told.count("restore a backup") == 1

@@ -4,6 +4,7 @@ be replaced while the others serve."""
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,8 @@ from flowfabric.cli import main
 from flowfabric.cli.exits import Exit
 from tests.sdk.workshop import until, within, working
 from tests.support.serving import ServerProcess, get, serving
+
+_PROOF = re.compile('name="csrf" value="([0-9a-f]{64})"')
 
 
 def replaced(server: ServerProcess, url: str, folder: Path, stack: ExitStack) -> ServerProcess:
@@ -114,10 +117,13 @@ def test_processes_share_one_socket_and_one_that_dies_is_replaced(
         assert server.told["processes"] == 2
         parent = psutil.Process(server.process.pid)
         assert get(address, "/readyz").status_code == 200
+        proof = _PROOF.findall(get(address, "/ui/runs").text)[0]
         first, second = replaced_by(parent, set())
         first.kill()
         made = httpx.post(f"{address}/v1/executions", json={"execution_kind": "x"}, timeout=60)
         assert made.status_code == 201
+        # A form is good at a process that has not shown it.
+        assert _PROOF.findall(get(address, "/ui/runs").text)[0] == proof
         assert second in replaced_by(parent, {first})
         assert server.stop(signal.SIGTERM) == 0
         assert not second.is_running()

@@ -15,8 +15,11 @@ from flowfabric.clock import stopwatch
 from flowfabric.config import EngineConfig
 from flowfabric.engine.due_work import sweep
 from flowfabric.errors import Unauthorized
+from flowfabric.model.record import replace
+from flowfabric.model.session import Session, Way
 from flowfabric.model.stream import NewFrame
 from flowfabric.model.words import StreamMode
+from flowfabric.server.access.caller import UNGUARDED
 from flowfabric.server.access.guard import OpenGuard
 from flowfabric.server.exchange import Call
 from flowfabric.server.routes.values import path_id
@@ -288,6 +291,29 @@ class Revoked(OpenGuard):
 
     async def caller_of(self, call: Any) -> Any:
         raise Unauthorized
+
+
+@scenario
+async def test_a_session_that_notes_its_use_ends_no_stream(
+    quick: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_BEAT_S", 0.001)
+    desk = Desk(quick.engine, InUse())
+    follower = Follower(desk, ENDS)
+    await until(lambda: follower.beats > 3)
+    assert desk.service.streams == 1
+    await follower.leave()
+
+
+class InUse(OpenGuard):
+    """A guard that reads a session which is used again and again."""
+
+    used = 0
+
+    async def caller_of(self, call: Any) -> Any:
+        self.used += 1
+        session = Session(Way.OIDC, "ada", None, (), 0, self.used, 1 << 50)
+        return replace(UNGUARDED, session=session)
 
 
 # --- frames ---------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tests.support.lab import LANE, Lab, scenario
 from tests.support.pages import Document, sent, shown
 from tests.support.schedules import HOURLY, start
 from tests.support.statistics import roll_up
+from tests.ui.asking import token
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\"'{{7*7}}"
 
@@ -241,3 +242,17 @@ async def test_a_backfill_is_counted_before_it_is_started(lab: Lab) -> None:
     assert not (await lab.engine.list_executions()).items
     assert "3 runs of schedule s started" in await fill(number="3")
     assert len((await lab.engine.list_executions()).items) == 3
+
+
+@scenario
+async def test_what_belongs_to_all_namespaces_is_offered_to_tokens_for_all_alone(lab: Lab) -> None:
+    await lab.create(namespace="a")
+    desk = Desk(lab.engine)
+    for spaces, is_offered in ((None, True), (("a",), False)):
+        headers = await token(lab, "operate", namespaces=spaces)
+        page = await shown(desk, "/ui/lanes", headers=headers)
+        led = {each.attributes["href"] for each in page.all("a")}
+        assert ({"/ui/budgets", "/ui/system"} <= led) is is_offered
+        assert led.isdisjoint({"/ui/budgets", "/ui/system"}) is not is_offered
+        actions = [each.attributes.get("action", "") for each in page.all("form")]
+        assert any(each.startswith("/ui/lanes/") for each in actions) is is_offered

@@ -135,7 +135,7 @@ def describe(error: Exception) -> str:
 _ADVICE: Final[dict[type[FlowFabricError], str]] = {
     InvalidInput: "correct it; nothing was changed",
     SchemaMismatch: "ff db check compares them, ff db migrate brings an older one up to date",
-    StoreUnavailable: "is the store running, and the URL right? retrying is safe",
+    StoreUnavailable: "is the store running, the URL right, may this user write? retrying is safe",
     OutcomeUnknown: "look with ff ps whether it was done; with --key a repeated submit is safe",
     ExecutionNotEligible: "ff show tells how it stands, ff why what it waits for",
     ExecutionNotActive: "ff show tells how it stands",
@@ -187,4 +187,6 @@ def _describe_engine_error(error: FlowFabricError) -> str:
     advice = advice_of(error)
     if advice == what:
         return f"{what} ({error.code})"
+    if advice.lower() in what.lower():
+        return what
     return f"{what} — {advice[:1].lower()}{advice[1:]}"

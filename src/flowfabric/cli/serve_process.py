@@ -8,14 +8,20 @@ import sys
 import threading
 from typing import Final
 
+SECRET_BYTES: Final = 32  # which the parent writes as hexadecimal digits
 _LOOK_S: Final = 1.0
 
 
 def main() -> int:
     """`ff serve` with the words that the parent has chosen."""
     from flowfabric.cli import main as ff
+    from flowfabric.server.access.sessions import share_secret
 
     parent, *words = sys.argv[1:]
+    secret = bytes.fromhex(sys.stdin.read(2 * SECRET_BYTES))
+    if len(secret) != SECRET_BYTES:
+        return 1  # the parent is gone already
+    share_secret(secret)
     threading.Thread(target=_look_around, args=(int(parent),), daemon=True).start()
     return ff(words)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Final
 
 from flowfabric.api.backend import EngineBackend
@@ -26,6 +27,19 @@ _OPEN: Final = (
 )
 _GUARDED: Final = "each request needs one; ff token ls lists them"
 _PAUSE_S: Final = 0.5  # between two looks at a store that is down
+
+
+def check_installed(settings: ServerSettings) -> None:
+    """Refuse to serve without the packages that a server needs, before anything is begun."""
+    needed = ("uvicorn", "httptools", *(("jinja2",) if settings.ui else ()))
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise CommandFailed(
+            f"a server needs {' and '.join(missing)}, not installed here",
+            advice="pip install 'flowfabric[server]'",
+            exit_code=Exit.FAILED,
+            code="not_installed",
+        )
 
 
 def logs_as_json(settings: ServerSettings, terminal: Terminal) -> bool:
@@ -69,7 +83,7 @@ class Serving:
         self._server.bind()
         # A socket that others may serve, too, is not served by one that knows no answer yet.
         is_shared = self._server.settings.bind.startswith("fd:")
-        steps = (self._open, self._start) if is_shared else (self._start, self._open)
+        steps = (self._open, self._server.start) if is_shared else (self._server.start, self._open)
         try:
             for step in steps:
                 if not stops.asked.is_set():
@@ -82,13 +96,7 @@ class Serving:
         finally:
             await self._server.stop()
             await self.engine.close()
-            _LOGGER.info("the server has stopped")
-
-    async def _start(self) -> None:
-        try:
-            await self._server.start()
-        except ModuleNotFoundError as error:
-            raise _not_installed(error) from None
+        _LOGGER.info("the server has stopped")
 
     def hung_up(self) -> None:
         """SIGHUP: the certificate may be a new one."""
@@ -113,6 +121,8 @@ class Serving:
                 await self.engine.start(migrate=self._migrate)
                 break
             except SchemaMismatch as error:
+                if not error.fields.get("missing"):
+                    raise
                 raise _not_migrated(error, self._call.url) from None
             except (FlowFabricError, OSError) as error:
                 if not is_passing(error) or monotonic() >= until:
@@ -159,18 +169,9 @@ def announce(call: Call, told: Mapping[str, Any], *, ui: bool, once: str | None 
     terminal.out.flush()
 
 
-def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
-    return CommandFailed(
-        f"a server needs {error.name}, which is not installed here",
-        advice="pip install 'flowfabric[server]'",
-        exit_code=Exit.FAILED,
-        code="not_installed",
-    )
-
-
 def _not_migrated(error: SchemaMismatch, url: str) -> CommandFailed:
     return CommandFailed(
-        error.detail,
+        error.detail.removesuffix(": run `ff db migrate`"),
         advice=f"run ff db migrate --url {mask(url)}, or ff serve --migrate",
         exit_code=Exit.REFUSED,
         code=error.code,

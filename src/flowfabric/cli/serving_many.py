@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit
+from flowfabric.cli.serve_process import SECRET_BYTES
 from flowfabric.cli.serving import announce
 from flowfabric.cli.stopping import Stops, first_of
 from flowfabric.config import URL_VARIABLE, environment_with
+from flowfabric.ids import new_secret_bytes
 from flowfabric.model.record import replace
 from flowfabric.server.hosts import host_of
 from flowfabric.server.opening import check_certificate
@@ -37,6 +39,7 @@ class ServingMany:
         self._migrate = migrate
         self._processes: set[asyncio.subprocess.Process] = set()
         self._is_ending = False
+        self._secret = new_secret_bytes(SECRET_BYTES)  # of forms: a page of one goes to another
 
     async def run(self, stops: Stops) -> Exit:
         """Serve until a stop is asked for. The first process looks at the store, and brings it up
@@ -82,12 +85,16 @@ class ServingMany:
         """A process, and what it told when it served; nothing if it has ended before."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "flowfabric.cli.serve_process", str(os.getpid()), *words),
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             pass_fds=(number,),
             start_new_session=True,  # Ctrl-C is for this process, which ends them itself
             env=environment_with(**{URL_VARIABLE: self._call.url}),  # not where `ps` shows it
         )
         self._processes.add(process)
+        assert process.stdin is not None  # noqa: S101 - it was started with a pipe
+        process.stdin.write(self._secret.hex().encode())
+        process.stdin.close()
         reading = asyncio.create_task(_told(process))
         waits = (reading,) if stops is None else (reading, stops.asked.wait())
         await first_of(*(asyncio.shield(each) if each is reading else each for each in waits))

@@ -398,6 +398,14 @@ class RemoteEngine(EngineBackend):
     async def start(self, *, migrate: bool = True) -> None:
         """Ask the server what it can do. Its schema is its own affair."""
         try:
+            await self._ask_about()
+        except BaseException:
+            await self._transport.close()  # an engine that has not started may never be closed
+            raise
+        forks.inherit(self, RemoteEngine._after_fork)
+
+    async def _ask_about(self) -> None:
+        try:
             reply = await self._transport.send(
                 "GET", "/v1", body=b"", headers=self._headers, timeout_s=_REQUEST_S
             )
@@ -409,7 +417,6 @@ class RemoteEngine(EngineBackend):
         if about.get("name") != "flowfabric":
             raise InvalidInput("url: there is no FlowFabric server", field="url")
         self._about = about
-        forks.inherit(self, RemoteEngine._after_fork)
 
     def _after_fork(self) -> None:
         """In a child process: the connections are the parent's."""

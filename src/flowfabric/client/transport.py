@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import io
+import os
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 from flowfabric.errors import InvalidInput
 
 _CONNECT_S: Final = 10.0
 _WHOLE_BYTES: Final = 1 << 19
 _IDLE_S: Final = 15.0  # shorter than the server's: a connection it has closed is not used again
+_EXIT_S: Final = 1.0  # at the end of the process, which waits no longer for its goodbyes
 
 
 class NotSent(Exception):
@@ -56,6 +61,7 @@ class AiohttpTransport:
         self._ca = ca
         self._connections = connections  # 0: as many as are needed
         self._session: Any = None
+        self._opened_by: tuple[int, asyncio.AbstractEventLoop] | None = None
 
     async def send(
         self, method: str, path: str, *, body: bytes, headers: Mapping[str, str], timeout_s: float
@@ -93,6 +99,8 @@ class AiohttpTransport:
             self._session = aiohttp.ClientSession(
                 connector=connector, trust_env=True, auto_decompress=True
             )
+            self._opened_by = os.getpid(), asyncio.get_running_loop()
+            _open.add(self)
         return self._session
 
     async def close(self) -> None:
@@ -101,6 +109,25 @@ class AiohttpTransport:
         if session is not None:
             await session.close()
             await asyncio.sleep(0)  # transports close in the next turn
+        _open.discard(self)
+
+    def close_at_exit(self) -> None:
+        """Close what the loop of another thread has open, unless a parent process opened it."""
+        pid, loop = self._opened_by or (None, None)
+        if loop is None or pid != os.getpid() or not loop.is_running():
+            return
+        with suppress(Exception):
+            asyncio.run_coroutine_threadsafe(self.close(), loop).result(_EXIT_S)
+
+
+_open: Final[WeakSet[AiohttpTransport]] = WeakSet()
+
+
+@atexit.register
+def _close_open() -> None:
+    """A program need not close `ff.sync`, and aiohttp complains of what is left open."""
+    for transport in list(_open):
+        transport.close_at_exit()
 
 
 def _sent(body: bytes) -> Any:

@@ -31,9 +31,17 @@ def check_exposed(listener: socket.socket, settings: ServerSettings) -> None:
 
 
 def check_guarded(listener: socket.socket, settings: ServerSettings, *, has_tokens: bool) -> None:
-    """Refuse to be reached from other machines while no token exists."""
-    if has_tokens or is_of_this_machine(listener):
+    """Refuse to be reached from other machines, by a proxy too, while no token exists."""
+    has_proxy = settings.behind_proxy or bool(settings.trusted_proxies)
+    if has_tokens or (is_of_this_machine(listener) and not has_proxy):
         return
+    if is_of_this_machine(listener):
+        field = "behind_proxy" if settings.behind_proxy else "trusted_proxies"
+        raise InvalidInput(
+            f"{field}: a proxy brings callers of other machines, and no token exists: make one "
+            "with `ff token new NAME`, or leave it out",
+            field=field,
+        )
     raise InvalidInput(
         f"bind: {settings.bind} is reached from other machines, and no token exists: make one with "
         "`ff token new NAME`, or bind to 127.0.0.1",

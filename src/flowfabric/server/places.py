@@ -17,8 +17,10 @@ class Nav(Record, frozen=True, kw_only=True):
 
 
 class Place(Record, frozen=True, kw_only=True):
-    """A page with its entry, for callers that have one of the scopes; without any, for all."""
+    """A page with its entry, for callers that have one of the scopes; without any, for all.
+    `is_shared`: it is for callers of all namespaces alone."""
 
     path: str
     nav: Nav
     scopes: frozenset[Scope]
+    is_shared: bool = False

@@ -20,8 +20,8 @@ async def test_a_plain_life(lab: Lab) -> None:
     done = await lab.completed()
     assert await told(lab, done) == [
         "created: on lane default",
-        "started: attempt 0 (initial) by w1",
-        "ended: attempt 0 success",
+        "started: attempt 1 (initial) by w1",
+        "ended: attempt 1 success",
         "finished: completed",
     ]
 

@@ -14,7 +14,7 @@ from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.logs import write_logs
 from flowfabric.cli.reloading import Reloading
-from flowfabric.cli.serving import Serving, logs_as_json, server_for
+from flowfabric.cli.serving import Serving, check_installed, logs_as_json, server_for
 from flowfabric.cli.stopping import Stops, first_of, stopping_on_signals
 from flowfabric.config import own_variables
 from flowfabric.server.sources import choose
@@ -41,6 +41,7 @@ async def dev(call: Call) -> Exit:
         raise usage("ff dev needs a store that two processes can share", advice="name a file")
     names_of(call.arguments.app)
     settings = choose({"bind": call.arguments.bind}, own_variables(), None).settings
+    check_installed(settings)
     form = "json" if logs_as_json(settings, call.terminal) else "text"
     level = logging.DEBUG if call.arguments.debug else logging.WARNING  # workers tell what is done
     write_logs(call.terminal.err, level=level, form=form)

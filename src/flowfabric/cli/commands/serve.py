@@ -12,7 +12,7 @@ from flowfabric.cli.call import Call
 from flowfabric.cli.exits import Exit, usage
 from flowfabric.cli.grammar import FfParser
 from flowfabric.cli.logs import write_logs
-from flowfabric.cli.serving import Serving, logs_as_json, server_for
+from flowfabric.cli.serving import Serving, check_installed, logs_as_json, server_for
 from flowfabric.cli.serving_many import ServingMany
 from flowfabric.cli.show.terminal import Column, mask
 from flowfabric.cli.stopping import stopping_on_signals
@@ -66,6 +66,7 @@ async def serve(call: Call) -> Exit:
     if arguments.print_config:
         _print(call, chosen)
         return Exit.OK
+    check_installed(chosen.settings)
     if not arguments.migrate:
         call.refuse_missing_file()
     settings = chosen.settings

@@ -1,4 +1,5 @@
-"""The life of one execution, told in order from its records and events."""
+"""The life of one execution, told in order from its records and events. For people attempts count
+from 1."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def _attempts(execution: Execution, ended: Sequence[Attempt]) -> Iterator[Timeli
         yield _started(each.started_at, each.attempt_index, each.attempt_type, each.worker_id)
         reason = f": {each.failure_reason}" if each.failure_reason else ""
         outcome = each.outcome.value.removeprefix("ended_").replace("_", " ")
-        detail = f"attempt {each.attempt_index} {outcome}{reason}"
+        detail = f"attempt {each.attempt_index + 1} {outcome}{reason}"
         yield TimelineEntry(each.ended_at, "ended", detail, each.attempt_index)
     index, started = execution.attempt_index, execution.attempt_started_at
     if index is not None and started is not None and index not in {e.attempt_index for e in ended}:
@@ -54,7 +55,7 @@ def _attempts(execution: Execution, ended: Sequence[Attempt]) -> Iterator[Timeli
 def _started(when: int, index: int, kind: Any, worker: str | None) -> TimelineEntry:
     by = f" by {worker}" if worker else ""
     word = kind.value if kind is not None else "initial"
-    return TimelineEntry(when, "started", f"attempt {index} ({word}){by}", index)
+    return TimelineEntry(when, "started", f"attempt {index + 1} ({word}){by}", index)
 
 
 def _lease(event: LeaseEvent) -> TimelineEntry:

@@ -441,11 +441,14 @@ def _log_unjudged(held: Held, error: Exception) -> None:
 async def _start(fabric: Fabric, patience: Patience) -> EngineBackend:
     while True:
         try:
-            return await fabric.start()
+            engine = await fabric.start()
         except (FlowFabricError, OSError) as error:
             if not is_passing(error):
                 raise
             await patience.pause(error)
+        else:
+            patience.reset()  # otherwise the next outage counts as this one and is not logged
+            return engine
 
 
 async def _first(*waits: Any) -> None:

@@ -29,7 +29,7 @@ FORM: Final = b"application/x-www-form-urlencoded"
 _COOKIE_BYTES: Final = 16_384
 _PURPOSE: Final = b"flowfabric form"
 # Of forms without a session, while everything is open to this machine.
-_OF_PROCESS: Final = new_secret_bytes(32)
+_secret = [new_secret_bytes(32)]
 
 
 class Asked(Protocol):
@@ -112,8 +112,14 @@ def csrf_of(settings: ServerSettings, call: Asked) -> str:
     """What each form of this caller carries: it follows from the text of the session, which no page
     of another site knows. It ends with the session."""
     text = text_of(settings, call)
-    key = _OF_PROCESS if text is None else text.encode("latin-1")
+    key = _secret[0] if text is None else text.encode("latin-1")
     return hmac.digest(key, _PURPOSE, "sha256").hex()
+
+
+def share_secret(secret: bytes) -> None:
+    """Take the secret of forms that several processes of one server have together: what one of
+    them has shown is sent to another."""
+    _secret[0] = secret
 
 
 def is_csrf(settings: ServerSettings, call: Asked, given: str) -> bool:

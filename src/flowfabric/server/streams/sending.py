@@ -10,6 +10,7 @@ from typing import Any, Final
 from flowfabric.clock import stopwatch
 from flowfabric.errors import FlowFabricError, RateLimited, StoreError, Unauthorized
 from flowfabric.ids import jitter
+from flowfabric.model.record import replace
 from flowfabric.server.exchange import Call, Streamed
 from flowfabric.server.plain import problem, to_body
 from flowfabric.server.service import Service
@@ -112,7 +113,8 @@ class EventStream(Streamed):
             return False
         except FlowFabricError:  # the store is away: it may be good, and is looked at again
             return True
-        return caller == self._call.caller
+        # A session notes its use now and then: that is no other caller.
+        return replace(caller, session=None) == replace(self._call.caller, session=None)
 
     async def _sent(self, send: Send, part: bytes) -> None:
         async with asyncio.timeout(_STALL_S):

@@ -77,7 +77,8 @@ def nav_of(places: Iterable[Place], call: Call, counts: Mapping[str, str]) -> tu
             count=counts.get(place.path, ""),
         )
         for place in places
-        if not place.scopes or not call.caller.scopes.isdisjoint(place.scopes)
+        if (not place.scopes or not call.caller.scopes.isdisjoint(place.scopes))
+        and not (place.is_shared and call.caller.namespaces is not None)
     )
 
 

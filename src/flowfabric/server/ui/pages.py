@@ -149,5 +149,6 @@ def places_of(routes: Iterable[Route]) -> tuple[Place, ...]:
         page = route.handler.page if isinstance(route.handler, Showing) else None
         if page is not None and page.nav is not None:
             scopes = frozenset() if page.scope is None else frozenset((page.scope, *page.also))
-            found.append(Place(path=page.path, nav=page.nav, scopes=scopes))
+            is_shared = page.reach is Reach.SHARED
+            found.append(Place(path=page.path, nav=page.nav, scopes=scopes, is_shared=is_shared))
     return tuple(sorted(found, key=lambda each: (each.nav.group, each.nav.order)))

@@ -58,7 +58,9 @@ def _unopened(error: Exception, place: Place) -> Exception:
     """An error after waiting for a lock: not a conflict to be run again."""
     if isinstance(error, sqlite3.Error):
         error = translated(error, place.path)
-    if isinstance(error, OSError | StoreConflict):
+    if isinstance(error, OSError):  # whose own text would name the path again
+        error = StoreUnavailable(f"cannot open {place.path}: {error.strerror or error}")
+    if isinstance(error, StoreConflict):
         return StoreUnavailable(f"cannot open {place.path}: {error}")
     return error
 

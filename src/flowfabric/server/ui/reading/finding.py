@@ -39,6 +39,7 @@ def _way(path: str, title: str, view: View) -> Page:
 
 PAGES: Final = (
     _way("/", "The dashboard", root),
+    _way("/ui/", "The dashboard, by an address that was typed", root),
     _way("/ui/search", "Find an execution by its id, or runs by words", search),
 )
 ACTIONS: Final[tuple[Action, ...]] = ()

@@ -103,7 +103,7 @@ def _attempt(attempt: AttemptInfo, begin: int, end: int) -> Span:
         kind=FAILED if outcome in _IN_VAIN else RUNNING,
         begin=begin,
         end=end,
-        label=f"attempt {attempt.attempt_index}",
+        label=f"attempt {attempt.attempt_index + 1}",
         attempt_index=attempt.attempt_index,
         outcome=outcome,
     )
