@@ -90,10 +90,10 @@ class Showcase:
                 )
                 continue
             await self.engine.complete(claimed.handle, result=b'{"text":"...","sources":7}')
-        tokens = 2_300 + (at * 131) % 900
-        await self.engine.report_usage_admin(
-            budget_id="gpt", dimensions=["tokens"], deltas=[tokens]
-        )
+            tokens = 400 + (at * 131 + number * 17) % 600
+            await self.engine.record_spend(
+                budget_id="gpt", execution_id=claimed.execution_id, deltas={"tokens": tokens}
+            )
         await self.engine.tick()
         await self.counted()
 
@@ -102,13 +102,12 @@ class Showcase:
     async def limits(self) -> None:
         """Budgets, a quota, schedules and a lane that is paused."""
         every_day: dict[str, Any] = {"reset_interval_ms": 24 * HOUR_MS}
-        expected = (2_300 + 450) * self.minutes
-        hard = round(expected / 0.68, -3) or 1_000
+        hard = 3_735 * self.minutes
         await self.engine.create_budget(
             budget_id="gpt",
             dimensions=["tokens"],
-            hard_limits=[int(hard)],
-            soft_limits=[int(hard * 0.8)],
+            hard_limits=[hard],
+            soft_limits=[hard * 4 // 5],
             **every_day,
         )
         await self.engine.create_budget(

@@ -79,7 +79,7 @@ def tabs(driver: Driver, chromium: Browser) -> Iterator[Tabs]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """What all tests may read, and add to."""
     url = f"sqlite:///{tmp_path_factory.mktemp('site') / 'story.db'}"
-    ids = asyncio.run(tell(url, minutes=8))
+    ids = asyncio.run(tell(url, minutes=5))
     server = ServerThread(url, rate_address=100_000)
     yield Site(server, ids)
     server.close()

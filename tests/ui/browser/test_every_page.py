@@ -22,6 +22,7 @@ PAGES: Final = (
 _LEVELS: Final = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 _QUICK: Final = {"resultTypes": ["violations"], "preload": False, "iframes": False}
 _ALL: Final[dict[str, Any]] = {"runOnly": {"type": "tag", "values": list(_LEVELS)}, **_QUICK}
+_RUN: Final = "given => axe.run(...given).then((found) => found.violations)"
 # In the dark only what colours decide can differ.
 _COLOURS: Final[dict[str, Any]] = {
     "runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
@@ -54,9 +55,9 @@ def pages(site: Site) -> list[str]:
     ]
 
 
-def faults_of(page: Page, options: dict[str, Any], where: str = "html") -> list[str]:
+def faults_of(page: Page, options: dict[str, Any], where: str) -> list[str]:
     """What breaks a rule as it is lit now, and where."""
-    found = page.evaluate("given => axe.run(...given)", [where, options])["violations"]
+    found = page.evaluate(_RUN, [where, options])
     return [f"{each['id']}: {each['nodes'][0]['target']} ({len(each['nodes'])})" for each in found]
 
 
@@ -69,9 +70,11 @@ def test_33_and_36_no_page_violates_a_rule_of_accessibility_in_either_theme(
         page.goto(site.at(path))
         page.evaluate(Axe().axe_script)
         page.emulate_media(color_scheme="light")
-        found = faults_of(page, _ALL)
+        # The frame is the same everywhere, and its colours are those of the page.
+        where = "html" if path in ("/ui", "/ui/login") else "main"
+        found = faults_of(page, _ALL, where)
         page.emulate_media(color_scheme="dark")
-        if found := found + faults_of(page, _COLOURS, "main"):
+        if found := found + faults_of(page, _COLOURS, where):
             faults[path] = found
     assert not faults, faults
 
@@ -84,3 +87,29 @@ def test_34_no_page_scrolls_sideways_on_a_phone(site: Site, tabs: Tabs) -> None:
         if found := page.evaluate(_TOO_WIDE):
             faults[path] = found
     assert not faults, faults
+
+
+def test_35_every_page_fits_at_400_percent_with_forced_colours(site: Site, tabs: Tabs) -> None:
+    """1280 px at 400 % are 320; nothing moves for those that want no motion."""
+    page = tabs.open(
+        viewport={"width": 320, "height": 256}, forced_colors="active", reduced_motion="reduce"
+    )
+    faults = {}
+    for path in pages(site):
+        page.goto(site.at(path))
+        moving = page.evaluate("() => document.getAnimations().length")
+        if found := page.evaluate(_TOO_WIDE) or moving:
+            faults[path] = found
+    assert not faults, faults
+
+
+def test_47_a_printed_run_has_its_facts_and_no_frame(site: Site, tabs: Tabs) -> None:
+    page = tabs.open()
+    page.goto(site.at(f"/ui/runs/{path_id(site.ids['run'])}"))
+    page.emulate_media(media="print")
+    for gone in (".top", ".side", ".foot"):
+        assert not page.locator(gone).is_visible()
+    for kept in ("h1", ".timeline", ".log"):
+        assert page.locator(kept).first.is_visible()
+    box = page.locator(".log")
+    assert box.evaluate("box => getComputedStyle(box).maxHeight") == "none"  # it has no scroll bar

@@ -49,6 +49,17 @@ def empty(tmp_path: Path) -> Iterator[ServerThread]:
     server.close()
 
 
+def test_03_without_scripts_a_page_reads_and_acts(site: Site, tabs: Tabs) -> None:
+    key = submitted(site.server, "plain")
+    page = tabs.open(java_script_enabled=False)
+    page.goto(site.at("/ui/runs?q=kind%3Aplain"))
+    page.get_by_role("link", name="plain").click()
+    page.get_by_role("button", name="Cancel…").click()
+    page.locator(".dialog").get_by_role("button", name="Cancel").click()
+    expect(page.locator("#flash.done")).to_be_visible()
+    assert state_of(site.server, key) == "cancelled"
+
+
 def test_04_the_first_page_changes_by_itself_with_the_first_submit(
     empty: ServerThread, tabs: Tabs
 ) -> None:
@@ -94,6 +105,18 @@ def test_14_a_selection_never_acts_on_rows_that_came_later(site: Site, tabs: Tab
     expect(page.locator("#flash.done")).to_be_visible()
     assert state_of(site.server, chosen) == "cancelled"
     assert state_of(site.server, later) == "waiting"
+
+
+def test_17_new_rows_wait_above_the_list(site: Site, tabs: Tabs) -> None:
+    submitted(site.server, "rows")
+    page = tabs.open()
+    page.goto(site.at("/ui/runs?q=kind%3Arows"))
+    live(page)
+    submitted(site.server, "rows")
+    expect(page.get_by_text("1 new")).to_be_visible()
+    expect(page.locator("#runs tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="1 new").click()
+    expect(page.locator("#runs tbody tr")).to_have_count(2)
 
 
 def test_18_a_half_filled_form_survives_a_change_of_what_is_around_it(
