@@ -34,7 +34,7 @@ STRANGE = (
 )
 HOSTILE = "a\x1b]0;owned\x07\x1b[31m\x9b2J\u202e\r\nb"
 # They run until they are stopped, or measure for long.
-ENDLESS = ("worker", "bench", "serve")
+ENDLESS = ("worker", "bench", "serve", "conformance")
 # They wait for more, or are about the program itself.
 NOT_GIVEN = ("--url", "-h", "--help", "--version", "--debug", "--follow", "-f")
 EVERY = [each for each in places(build_parser()) if each.path.partition(" ")[0] not in ENDLESS]

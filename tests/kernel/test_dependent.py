@@ -22,6 +22,7 @@ from flowfabric.kernel.flow.inputs import TooLarge
 from flowfabric.model.attempt import AttemptOutcome
 from flowfabric.model.event import CompletionEvent, LeaseEvent, LeaseEventType
 from flowfabric.model.execution import Execution
+from flowfabric.model.failure import FailureEntry
 from flowfabric.model.flow_results import ChildrenAwaited
 from flowfabric.model.record import replace
 from flowfabric.model.state import (
@@ -131,8 +132,7 @@ def test_a_member_with_too_large_an_input_fails_without_an_attempt() -> None:
     assert done.failure_category == "input_too_large"
     assert done.failure_reason == TooLarge(11, 10).reason
     assert decision.attempt is None
-    (event,) = decision.events
-    assert isinstance(event, CompletionEvent)
+    assert [type(each) for each in decision.events] == [CompletionEvent, FailureEntry]
 
 
 def test_a_started_member_with_too_large_an_input_fails_its_attempt() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.behind import behind_a_proxy
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 CONVENTIONS: Final = {
     "messaging.system": "flowfabric",
@@ -27,24 +29,32 @@ CONVENTIONS: Final = {
 }
 
 
+@cache
+def exporter() -> InMemorySpanExporter:
+    """The one of this process: a provider keeps what is added to it, and later tests trace, too.
+
+    Imported here: a process that has imported it is traced from then on.
+    """
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    made, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(made))
+    trace.set_tracer_provider(provider)
+    return made
+
+
 class Collector:
     """What a collector would have received."""
 
     def __init__(self) -> None:
-        # Imported here: a process that has imported it is traced from then on.
+        self._exporter = exporter()
+        self._exporter._stopped = False
         from opentelemetry import trace
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
         self.trace = trace
-        self._exporter = InMemorySpanExporter()
-        self._processor = SimpleSpanProcessor(self._exporter)
-        provider = trace.get_tracer_provider()
-        if not isinstance(provider, TracerProvider):
-            provider = TracerProvider()
-            trace.set_tracer_provider(provider)
-        provider.add_span_processor(self._processor)
         self.tracer = trace.get_tracer("tests")
 
     def named(self, name: str) -> list[ReadableSpan]:
@@ -53,8 +63,8 @@ class Collector:
         return sorted(found, key=lambda each: each.start_time or 0)
 
     def close(self) -> None:
-        self._processor.shutdown()
         self._exporter.clear()
+        self._exporter._stopped = True  # what other tests trace is dropped
 
 
 @pytest.fixture

@@ -161,8 +161,17 @@ class SyncRun(Generic[R]):
         self, reason: str = "", *, input: Mapping[str, Any], key: str | None = None
     ) -> SyncRun[R]: ...
 
-    def retry(self, reason: str = "", **how: Any) -> SyncRun[R] | None:
+    def retry(
+        self,
+        reason: str = "",
+        *,
+        cascade: bool = False,
+        fresh: bool = False,
+        input: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> SyncRun[R] | None:
         """Run it again after its end: see `Run.retry`."""
+        how: dict[str, Any] = {"cascade": cascade, "fresh": fresh, "input": input, "key": key}
         again = self._sync.wait(self._run.retry(reason, **how))
         return None if again is None else SyncRun(self._sync, again)
 
