@@ -175,6 +175,32 @@ def test_20_paused_stays_paused_and_counts_what_is_held_back(site: Site, tabs: T
     expect(page.locator("#live-text")).to_have_text("live")
 
 
+_HIDDEN: Final = """is => {
+  Object.defineProperty(document, "hidden", {get: () => is, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_21_a_hidden_tab_lets_go_of_its_stream_and_is_right_when_it_is_shown(
+    site: Site, tabs: Tabs
+) -> None:
+    """As the browser tells the page that it is hidden; a tab without a window cannot be hidden."""
+    key = submitted(site.server, "hidden")
+    page = tabs.open()
+    streams: list[str] = []
+    page.on("request", lambda asked: streams.append(asked.url) if "/ui/live" in asked.url else None)
+    page.clock.install()
+    page.goto(site.at("/ui/runs?q=kind%3Ahidden"))
+    live(page)
+    page.evaluate(_HIDDEN, True)
+    page.clock.fast_forward(31_000)
+    cancelled(site.server, key)
+    assert len(streams) == 1
+    page.evaluate(_HIDDEN, False)
+    expect(page.locator("#runs tbody")).to_contain_text("cancelled")
+    assert len(streams) == 2  # the first was let go
+
+
 def test_22_the_fifth_tab_says_that_it_asks_and_none_hangs(site: Site, tabs: Tabs) -> None:
     pages = [tabs.open()]
     pages += [tabs.beside(pages[0].context) for _ in range(5)]
@@ -283,3 +309,24 @@ def test_46_a_browser_whose_clock_is_a_day_off_tells_the_right_times(
     told = page.locator("#runs tbody time[data-ago]").first
     expect(told).to_have_attribute("data-local", "")
     assert re.fullmatch(r"now|[\d.]+m?s ago", told.inner_text()), told.inner_text()
+
+
+def test_42_after_signing_out_the_back_button_shows_nothing(
+    empty: ServerThread, tabs: Tabs
+) -> None:
+    submitted(empty, "secret-kind")
+    made = empty.run(
+        empty.engine.create_access_token(name="ada", scopes=("read",), namespaces=("default",))
+    )
+    page = tabs.open()
+    page.goto(f"{empty.address}/ui/runs")
+    page.wait_for_url(re.compile("/ui/login"))
+    page.get_by_label("Access token").fill(made.token.reveal())
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/runs")
+    expect(page.get_by_text("secret-kind").first).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url(re.compile("/ui/login"))
+    page.go_back()
+    expect(page.get_by_label("Access token")).to_be_visible()
+    assert "secret-kind" not in page.content()
