@@ -22,6 +22,7 @@ from flowfabric import Fabric
 from flowfabric.assemble import open_engine
 from flowfabric.client.pauses import Tries
 from flowfabric.config import EngineConfig
+from flowfabric.errors import StoreUnavailable
 from tests.property.budget import budget
 from tests.support.proxy import Proxy
 from tests.support.serving import PATIENCE_S, ServerProcess
@@ -58,11 +59,18 @@ def workers(address: str, folder: Path) -> Iterator[list[subprocess.Popen[bytes]
 
 
 async def submitted(ff: Fabric, first: int, stop: asyncio.Event) -> dict[int, str]:
-    """Submit one after the other, until told to stop; no submit may fail. The ids by number."""
+    """Submit one after the other, until told to stop; no submit may fail. The ids by number.
+
+    A server that is killed again before it has come back keeps a client waiting for longer than its
+    patience: what was refused is submitted again under its key.
+    """
     made: dict[int, str] = {}
     number = first
     while not stop.is_set():
-        run = await ff.submit("double", n=number)
+        try:
+            run = await ff.submit("double", n=number, key=f"n-{number}")
+        except StoreUnavailable:
+            continue
         made[number] = run.id
         number += SUBMITTERS
         await asyncio.sleep(0.01)

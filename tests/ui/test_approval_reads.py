@@ -40,7 +40,7 @@ async def test_the_list_reads_a_page_of_approvals_and_their_waits(lab: Lab, read
     bounds = {
         "/ui/approvals?tab=all": (10, 110),
         "/ui/approvals": (10, 110),
-        "/ui/approvals?tab=decided": (10, 10),
+        "/ui/approvals?tab=decided": (12, 10),
         place: (7, 10),
     }
     for path, (statements_max, rows_max) in bounds.items():
