@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -35,6 +35,12 @@ class Kept(asyncpg.Connection):  # type: ignore[misc]
         self.ends: list[Any] = []
         self.is_asking = self.is_listening = False
         return self
+
+    def __del__(self) -> None:
+        """One that was lost is hung up where it is found: the driver would blame the test under
+        way, and the end of the loop another one."""
+        with suppress(Exception):
+            super().terminate()
 
     @property
     def is_fit(self) -> bool:
