@@ -21,7 +21,6 @@ from flowfabric.server.serve import Server
 from flowfabric.server.settings import ServerSettings
 
 LEASE_MS: Final = 4_000  # of claims that name no length: cases wait for several
-_CLAIM_S: Final = 30.0
 _MODULES: Final = (work, leases, faults, record, endings)
 
 

@@ -140,12 +140,6 @@ class Stage:
             except TimeoutError:
                 continue
 
-    async def next_request(self, path: str, what: str) -> Exchange:
-        """The next request to a path."""
-        before = len(self.watch.of(path))
-        await self.until(lambda: len(self.watch.of(path)) > before, what)
-        return self.watch.of(path)[before]
-
     async def ready(self) -> None:
         """Return when the worker waits for work."""
         await self.until(self.is_waiting, "the worker claims with a wait")

@@ -16,7 +16,6 @@ CLAIM: Final = "/v1/workers/claim"
 STOPS: Final = "/v1/workers/stops"
 REGISTER: Final = "/v1/workers/register"
 COMMANDS: Final = "/v1/commands"
-_BAD_REQUEST: Final = 400
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from flowfabric.errors import MalformedRequest, MethodNotAllowed, NotFound
@@ -85,11 +85,3 @@ def _unquoted(segment: str) -> str:
     if "\0" in text:
         raise MalformedRequest("path: is not valid text", field="path")
     return text
-
-
-def found_by(routes: Iterable[Route]) -> dict[str, list[Route]]:
-    """The routes by their tag, as a reference lists them."""
-    grouped: dict[str, list[Any]] = {}
-    for route in routes:
-        grouped.setdefault(route.tag, []).append(route)
-    return grouped

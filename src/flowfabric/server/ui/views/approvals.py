@@ -260,7 +260,7 @@ def answered(answer: WaitAnswer) -> Answered:
 
 def name_of(source: str, kind: str = "") -> str:
     """A source as people know it."""
-    return source or kind or "somebody without a name"
+    return source or kind or "a sender without a name"
 
 
 def comment_in(said: str) -> str:
